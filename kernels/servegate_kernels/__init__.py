@@ -1,0 +1,1 @@
+"""Raw CUDA C++ kernels for the embedded engine, and their CuPy loader."""
