@@ -1,0 +1,1 @@
+"""Where the arithmetic runs: one protocol, one file a backend."""
