@@ -1,0 +1,1 @@
+"""The suite: one file that says everything."""
