@@ -21,3 +21,11 @@ class RequestError(EngineError):
 
 class QueueFullError(RequestError):
     """The admission queue is at its bound and sheds this request."""
+
+
+class InvariantError(EngineError):
+    """The engine's own bookkeeping is broken: a fault in this package, with a report of what is wrong."""
+
+
+class StalledError(InvariantError):
+    """Requests exist and a step neither ran nor ended any of them; carries a report of every request."""
