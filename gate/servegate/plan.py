@@ -1,16 +1,17 @@
-"""What will be sent, decided before the first request: suite -> plan. Pure; reads no clock."""
+"""What will be sent, decided before the first request: suite -> plan. Pure; reads no clock and no file."""
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
 
 from servegate.model import Model
-from servegate.suite.schema import Sampling, Target
-
-
-class Message(Model):
-    role: str
-    content: str
+from servegate.suite.document import canonical_json
+from servegate.suite.loading import LoadedSuite, RenderedPrompt
+from servegate.suite.prompt_set import Message as Message
+from servegate.suite.schema import Sampling, Target, Workload
 
 
 class PlannedPrompt(Model):
@@ -25,7 +26,7 @@ class PlannedPrompt(Model):
 
 class PlannedRequest(Model):
     id: str
-    """``<prompt id>``; ``<prompt id>#<k>`` for the k-th further request with the same prompt."""
+    """The prompt's id, in a workload that sends each prompt once."""
     prompt: PlannedPrompt
     sampling: Sampling
     due_ns: int | None = None
@@ -59,3 +60,67 @@ class Plan(Model):
     prompt_set_digest: str
     target: Target
     workloads: tuple[WorkloadPlan, ...]
+
+
+_NOTHING_FORCED: Final[Mapping[str, ForcedCompletion]] = MappingProxyType({})
+
+
+def make_plan(loaded: LoadedSuite, forced: Mapping[str, ForcedCompletion] = _NOTHING_FORCED) -> Plan:
+    """Everything that a target needs to know.
+
+    ``forced`` holds the base's completions by prompt id. Only workloads with reference numerics score them:
+    elsewhere a logprob depends on what shares the batch. Those of prompts that this suite no longer has, and
+    those without a token, are left out.
+    """
+    suite = loaded.suite
+    requests = tuple(_request(prompt, suite.sampling) for prompt in loaded.prompts)
+    kept = tuple(
+        forced[prompt.id]
+        for prompt in loaded.prompts
+        if prompt.id in forced and forced[prompt.id].completion_ids
+    )
+    return Plan(
+        suite=suite.name,
+        suite_digest=loaded.digest,
+        prompt_set_digest=loaded.prompt_set_digest,
+        target=suite.target,
+        workloads=tuple(_workload(name, spec, requests, kept) for name, spec in suite.workloads.items()),
+    )
+
+
+def _request(rendered: RenderedPrompt, sampling: Sampling) -> PlannedRequest:
+    content = (
+        {"text": rendered.text}
+        if rendered.messages is None
+        else {"messages": [message.model_dump() for message in rendered.messages]}
+    )
+    prompt = PlannedPrompt(
+        id=rendered.id,
+        digest=hashlib.sha256(canonical_json(content)).hexdigest(),
+        text=rendered.text,
+        messages=rendered.messages,
+    )
+    if rendered.max_tokens is not None:
+        sampling = sampling.model_copy(update={"max_tokens": rendered.max_tokens})
+    return PlannedRequest(id=rendered.id, prompt=prompt, sampling=sampling)
+
+
+def _workload(
+    name: str,
+    spec: Workload,
+    requests: tuple[PlannedRequest, ...],
+    forced: tuple[ForcedCompletion, ...],
+) -> WorkloadPlan:
+    is_reference = spec.numerics == "reference"
+    # What is exact needs no warm-up; what is timed must not time first-use costs.
+    warmup = spec.warmup if spec.warmup is not None else (0 if is_reference else 1)
+    return WorkloadPlan(
+        name=name,
+        kind=spec.kind,
+        numerics=spec.numerics,
+        concurrency=spec.concurrency,
+        warmup=warmup,
+        repeat=spec.repeat,
+        requests=requests,
+        forced=forced if is_reference else (),
+    )
