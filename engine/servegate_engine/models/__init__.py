@@ -1,0 +1,1 @@
+"""Decoder-only transformers, written on ``backends.base.Ops``."""
