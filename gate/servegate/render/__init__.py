@@ -1,0 +1,1 @@
+"""How a verdict is told: terminal, Markdown, JSON. Pure functions of a Verdict."""

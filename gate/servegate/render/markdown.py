@@ -1,0 +1,47 @@
+"""The verdict as GitHub Markdown. Details of rows stay out: they may quote what a model wrote."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from servegate.render import words
+from servegate.render.escape import Markdown, code, prose
+from servegate.render.view import name, view
+from servegate.verdict import Outcome, Verdict
+
+_MARKS = {Outcome.PASS: "✅", Outcome.INCONCLUSIVE: "⚠️", Outcome.NO_DATA: "⚠️"}
+
+
+def render(verdict: Verdict, *, suite: str | None = None, everything: bool = False) -> str:
+    text = _template().render(
+        verdict=verdict,
+        seen=view(verdict, everything),
+        mark=Markdown(_MARKS.get(verdict.outcome, "❌")),
+        accept=f"servegate baseline update {suite or 'SUITE'}",
+        name=name,
+        pair=words.pair,
+        change=words.change,
+        count=words.count,
+    )
+    return text.strip() + "\n"
+
+
+def _escaped(value: Any) -> Any:
+    """What no filter has made Markdown is prose from outside."""
+    return value if isinstance(value, Markdown) else prose(str(value))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("servegate", "render"),
+        undefined=StrictUndefined,
+        finalize=_escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(code=code, prose=prose)
+    return environment.get_template("markdown.md.jinja")

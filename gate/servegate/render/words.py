@@ -1,0 +1,110 @@
+"""Numbers, percentages, durations and directions in words: one wording for every renderer."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from servegate.verdict import Row
+
+_NS_PER = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+ABSENT = "n/a"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """``12,345``, ``0.0421``, ``1.2e-09``: whole numbers in full, others to ``digits`` significant digits."""
+    if value == 0:
+        return "0"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if not 1e-7 <= abs(value) < 1e15:
+        return f"{value:.{digits}g}"
+    rounded = Decimal(f"{value:.{digits}g}")
+    text = f"{rounded:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: float) -> str:
+    """``12.3 %`` of a relative change, without its sign."""
+    size = abs(share) * 100
+    if 0 < size < 0.01:
+        return "under 0.01 %"
+    digits = 0 if size >= 100 else 1 if size >= 1 else 2
+    text = f"{size:,.{digits}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+
+
+def pair(base: float | str | None, head: float | str | None, unit: str) -> tuple[str, str]:
+    """Both values in one unit, with as many digits as it takes to tell them apart."""
+    numbers = [v for v in (base, head) if isinstance(v, int | float)]
+    scale, unit = _scale(numbers, unit)
+    digits = 4
+    if len(numbers) == 2 and numbers[0] != numbers[1]:
+        while digits < 17 and number(numbers[0] / scale, digits) == number(numbers[1] / scale, digits):
+            digits += 1
+    return _value(base, scale, unit, digits), _value(head, scale, unit, digits)
+
+
+def value(amount: float | str | None, unit: str) -> str:
+    return pair(amount, None, unit)[0]
+
+
+def change(row: Row) -> str:
+    """``98 % longer``; where there is nothing to divide by, ``n/a`` with the absolute change."""
+    base, head = row.base, row.head
+    if base is None or head is None:
+        return ABSENT
+    if base == head:
+        return "same"
+    if isinstance(base, str) or isinstance(head, str):
+        return "changed"
+    direction = _direction(row, head > base)
+    if row.change is None or base == 0:
+        difference = value(abs(head - base), row.unit)
+        return f"{ABSENT} ({difference} {direction})"
+    return f"{percent(row.change)} {direction}"
+
+
+def count(n: int, noun: str) -> str:
+    """``1 row``, ``3 rows``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _direction(row: Row, up: bool) -> str:
+    more, less = _direction_words(row)
+    return more if up else less
+
+
+def _direction_words(row: Row) -> tuple[str, str]:
+    if row.unit in _NS_PER:
+        return ("longer", "shorter") if "stall" in row.metric else ("slower", "faster")
+    if row.unit.endswith("/s"):
+        return "faster", "slower"
+    if "cost" in row.metric:
+        return "costlier", "cheaper"
+    if row.metric.startswith("completion_tokens"):
+        return "longer", "shorter"
+    if row.unit == "nat":
+        return "larger", "smaller"
+    return "more", "less"
+
+
+def _scale(numbers: list[float], unit: str) -> tuple[float, str]:
+    """What to divide by and the unit to print: durations move to the unit that reads best."""
+    per = _NS_PER.get(unit)
+    largest = max((abs(n) for n in numbers), default=0.0)
+    if per is None or largest == 0:
+        return 1.0, unit
+    for size, name in _SCALES:
+        if largest * per >= size:
+            return size / per, name
+    return 1.0 / per, "ns"
+
+
+def _value(amount: float | str | None, scale: float, unit: str, digits: int) -> str:
+    if amount is None:
+        return ABSENT
+    if isinstance(amount, str):
+        return amount
+    return f"{number(amount / scale, digits)} {unit}".rstrip()
