@@ -118,7 +118,7 @@ class BlockPool:
         self.free(blocks)
 
     def publish(self, table: list[int], index: int, token_ids: Sequence[int]) -> None:
-        """Make the full block ``table[index]`` of the sequence ``token_ids`` findable, once its KV is written.
+        """Make ``table[index]``, a full block of the sequence ``token_ids``, findable: its KV is written now.
 
         When another block already holds this very prefix, the table is pointed at that one and the
         duplicate goes free: a prefix is stored once. A block whose predecessor is not findable could not be
