@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def read_weights(source: WeightSource, path: Path, dtype: torch.dtype) -> dict[s
                     f"the configuration asks for {list(expected)}"
                 )
         weights[name] = _concatenate([source.tensor(part) for part in parts], dtype)
-        if not bool(torch.isfinite(weights[name]).all()):
+        if not all(math.isfinite(extreme) for extreme in torch.aminmax(weights[name])):
             raise ModelFileError(f"{path}: {', '.join(parts)}: holds NaN or infinite values")
     return weights
 

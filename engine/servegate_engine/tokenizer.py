@@ -88,13 +88,16 @@ class Tokenizer:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a token stands for: possibly part of a UTF-8 character, empty for an unused id."""
+        """The bytes a token adds to a text: part of a UTF-8 character at times; none for a special or unused id."""
+        return b"" if token_id in self.special_ids else self._spelling(token_id)
+
+    def _spelling(self, token_id: int) -> bytes:
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
 
     def decode(self, token_ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of the ids; bytes that are not UTF-8 become U+FFFD."""
-        skipped = self.special_ids if skip_special else frozenset()
-        return b"".join(self.token_bytes(i) for i in token_ids if i not in skipped).decode(errors="replace")
+        spell = self.token_bytes if skip_special else self._spelling
+        return b"".join(map(spell, token_ids)).decode(errors="replace")
 
     def token_id(self, token: str) -> int | None:
         """Id of a token by its own spelling, such as ``<|im_end|>``."""
@@ -175,9 +178,9 @@ def _from_gguf(file: GgufFile) -> tuple[tokenizers.Tokenizer, str]:
         file.fail(f"the tokenizer's merges are broken: {str(error).splitlines()[0]}")
     inner = tokenizers.Tokenizer(bpe)
     if pre == "qwen2":
-        inner.normalizer = normalizers.NFC()
+        inner.normalizer = normalizers.NFC()  # type: ignore[no-untyped-call]
     inner.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())
-    inner.decoder = decoders.ByteLevel()  # type: ignore[no-untyped-call]
+    inner.decoder = decoders.ByteLevel()
     special = [t for t, k in zip(tokens, types, strict=True) if k == _CONTROL]
     inner.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
     plain = [t for t, k in zip(tokens, types, strict=True) if k == _USER_DEFINED]

@@ -39,7 +39,6 @@ class TorchBackend:
         self._dtype = weights["embed"].dtype
         self._layout = AttentionLayout(
             block_size=engine.block_size,
-            heads_per_kv_head=config.num_heads // config.num_kv_heads,
             dtype=self._dtype,
             batch_decodes=not self._reference,
         )
@@ -103,7 +102,7 @@ class TorchBackend:
     ) -> torch.Tensor:
         q, k = self._rotate(q), self._rotate(k)
         pages = self._kv[layer]
-        pages[self._slots] = torch.stack((k, v), dim=1)
+        pages.index_copy_(0, self._slots, torch.stack((k, v), dim=1))
         attend = attend_reference if self._reference else attend_native
         return self._plan.run(q, pages, attend)
 
