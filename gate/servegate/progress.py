@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 QUIET_NS = 2_000_000_000
 LINE_EVERY_NS = 15_000_000_000
-BAR_EVERY_NS = 250_000_000
+BAR_EVERY_NS = 1_000_000_000
+"""Drawing costs a millisecond or two, in the thread that is measured."""
 
 Clock = Callable[[], int]
 
@@ -63,7 +64,7 @@ class Lines:
                 return
         self._last = (stage, now)
         self._finished = stage if ended else None
-        of = f": {done} of {total}" if total else ""
+        of = f": {done} of {total}" if total > 1 else ""
         self._stream.write(f"{self._wall()} {_plain(stage)}{of}\n")
         self._stream.flush()
 
@@ -72,7 +73,7 @@ class Lines:
 
 
 class Bar:
-    """A live bar, drawn by the caller's own calls: a drawing thread would take part in what is measured."""
+    """A live bar, drawn by the caller's own calls: a drawing thread would compete with what is measured."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic_ns) -> None:
         self._stream, self._clock = stream, clock

@@ -77,21 +77,23 @@ def _direction(row: Row, up: bool) -> str:
 
 
 def _direction_words(row: Row) -> tuple[str, str]:
-    if row.unit in _NS_PER:
-        return ("longer", "shorter") if "stall" in row.metric else ("slower", "faster")
-    if row.unit.endswith("/s"):
-        return "faster", "slower"
-    if "cost" in row.metric:
-        return "costlier", "cheaper"
     if row.metric.startswith("completion_tokens"):
         return "longer", "shorter"
+    if row.unit in _NS_PER:
+        return ("longer", "shorter") if row.metric.startswith("stall") else ("slower", "faster")
+    if row.unit.endswith("/s"):
+        return "faster", "slower"
+    if row.metric.startswith("cost"):
+        return "costlier", "cheaper"
     if row.unit == "nat":
         return "larger", "smaller"
-    return "more", "less"
+    return ("higher", "lower") if row.unit == "share" else ("more", "fewer")
 
 
 def _scale(numbers: list[float], unit: str) -> tuple[float, str]:
     """What to divide by and the unit to print: durations move to the unit that reads best."""
+    if unit == "share":
+        return 0.01, "%"
     per = _NS_PER.get(unit)
     largest = max((abs(n) for n in numbers), default=0.0)
     if per is None or largest == 0:
@@ -107,4 +109,7 @@ def _value(amount: float | str | None, scale: float, unit: str, digits: int) -> 
         return ABSENT
     if isinstance(amount, str):
         return amount
-    return f"{number(amount / scale, digits)} {unit}".rstrip()
+    shown = number(amount / scale, digits)
+    if shown == "1" and unit.endswith("s") and unit not in _NS_PER and "/" not in unit:
+        unit = unit[:-1]
+    return f"{shown} {unit}".rstrip()

@@ -43,6 +43,13 @@ def test_durations_move_to_one_unit_that_reads_well() -> None:
     assert words.pair(980_000.0, 1_020_000.0, "ns") == ("0.98 ms", "1.02 ms")
     assert words.value(182 * MS, "ns") == "182 ms"
     assert words.value(0.004, "s") == "4 ms"
+    assert words.pair(1204.0, 90.0, "ms") == ("1.204 s", "0.09 s")
+
+
+def test_units() -> None:
+    assert words.pair(0.07, 0.25, "share") == ("7 %", "25 %")
+    assert words.pair(1.0, 3.0, "prompts") == ("1 prompt", "3 prompts")
+    assert words.value(1.0, "tokens/s") == "1 tokens/s"
 
 
 def test_two_different_values_never_look_equal() -> None:
@@ -91,4 +98,4 @@ def test_zero_base_is_never_zero_percent_nor_infinite(row) -> None:
 def test_drop_to_zero_is_minus_one_hundred_percent(row) -> None:
     """bencherdev/bencher#956 showed it as 0 %."""
     gone = row(metric="evictions", unit="", base=3069448.0, head=0.0, change=-1.0)
-    assert words.change(gone) == "100 % less"
+    assert words.change(gone) == "100 % fewer"

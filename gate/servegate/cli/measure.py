@@ -1,0 +1,66 @@
+"""`check` and `run`: the commands that measure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from servegate.cli.output import say, tell
+
+PATH = click.Path(path_type=Path)
+SUITE = click.argument("suite", type=PATH)
+BASELINES = click.option(
+    "--baselines",
+    type=PATH,
+    metavar="DIR",
+    help="Where baselines are kept.  [default: baselines/ beside SUITE]",
+)
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else, to stdout."
+)
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show unchanged rows too.")
+
+
+@click.command()
+@SUITE
+@BASELINES
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    default="servegate-out",
+    show_default=True,
+    help="Where record, facts and verdict go.",
+)
+@JSON
+@VERBOSE
+def check(suite: Path, baselines: Path | None, out: Path, as_json: bool, verbose: bool) -> int:
+    """Measure SUITE, compare it with its baselines, judge. The main job."""
+    from servegate import pipeline
+    from servegate.progress import reporting
+    from servegate.render.terminal import Next
+
+    with reporting(sys.stderr) as progress:
+        result = pipeline.check(suite, baselines, out, progress)
+    return tell(
+        result.verdict,
+        as_json=as_json,
+        verbose=verbose,
+        follow=Next(suite=str(suite), verdict=str(out / "verdict.json")),
+    )
+
+
+@click.command()
+@SUITE
+@click.option("--out", type=PATH, required=True, metavar="RECORD.json", help="File for the record.")
+def run(suite: Path, out: Path) -> int:
+    """Measure SUITE and write its record; judge nothing."""
+    from servegate import pipeline
+    from servegate.progress import reporting
+
+    with reporting(sys.stderr) as progress:
+        record = pipeline.measure(suite, out, progress)
+    say(f"wrote {out}")
+    return 0 if record.complete else 4
