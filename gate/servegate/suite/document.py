@@ -69,8 +69,11 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def read_text(path: Path, limit: int) -> str:
-    """The file as text. UsageError for what is missing, no plain file, over ``limit`` bytes or not UTF-8."""
+def read_text(path: Path, limit: int, instead: str = "") -> str:
+    """The file as text. UsageError for what is missing, no plain file, over ``limit`` bytes or not UTF-8.
+
+    ``instead`` is what to do with a file that is too large.
+    """
     try:
         # A pipe or a device would block or never end.
         if path.exists() and not path.is_file():
@@ -82,7 +85,7 @@ def read_text(path: Path, limit: int) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(raw) > limit:
-        raise UsageError(f"{path}: is larger than {limit // 2**20} MiB")
+        raise UsageError(f"{path}: is larger than {limit // 2**20} MiB{instead}")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

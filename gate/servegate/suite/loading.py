@@ -75,7 +75,7 @@ def load_suite(path: Path, metrics: Mapping[str, str] | None = None) -> LoadedSu
 
 
 def _metric_units() -> dict[str, str]:
-    # Late: the metric table brings numpy, and a suite can be named in a message without it.
+    # Late: the table brings the metrics' own imports, which making a plan of a loaded suite does not need.
     from servegate.metrics.table import METRICS
 
     return {name: spec.unit for name, spec in METRICS.items()}

@@ -11,7 +11,8 @@ import yaml
 from servegate.errors import UsageError
 from servegate.suite.document import Document, KeyPath, finite, read_text, require_utf8, show
 
-MAX_BYTES: Final = 4 * 2**20
+MAX_BYTES: Final = 2**20
+"""PyYAML reads about 200 kB a second."""
 MAX_DEPTH: Final = 64
 _STANDARD: Final = "tag:yaml.org,2002:"
 
@@ -38,7 +39,7 @@ for _tag, _pattern, _first in (
 
 def read_yaml(path: Path) -> Document:
     """The one document of a YAML file. UsageError, with file and line, where it is not plain data."""
-    text = read_text(path, MAX_BYTES)
+    text = read_text(path, MAX_BYTES, "; a large prompt set can be JSONL, one prompt a line")
     try:
         # Only nodes come from PyYAML; values are made below, so no constructor can ever run.
         node = yaml.compose(text, Loader=_PlainLoader)
