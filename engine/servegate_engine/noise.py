@@ -41,15 +41,16 @@ def _hash(draws: Sequence[tuple[int, int]], vocab_size: int, device: torch.devic
     rows = [_signed(seed * _SEED + position * _POSITION) for seed, position in draws]
     tokens = torch.arange(vocab_size, dtype=torch.int64, device=device).mul_(_signed(_TOKEN))
     x = torch.tensor(rows, dtype=torch.int64, device=device)[:, None] + tokens
-    for shift, factor in _MIX:
-        x.bitwise_xor_(_shift_right(x, shift)).mul_(_signed(factor))
-    x.bitwise_xor_(_shift_right(x, 31))
-    return _shift_right(x, 11)
+    shifted = torch.empty_like(x)  # one buffer for all: fresh pages cost more than the arithmetic
+    for bits, factor in _MIX:
+        x.bitwise_xor_(_shift_right(x, bits, shifted)).mul_(_signed(factor))
+    x.bitwise_xor_(_shift_right(x, 31, shifted))
+    return _shift_right(x, 11, shifted)
 
 
-def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
+def _shift_right(x: torch.Tensor, bits: int, out: torch.Tensor) -> torch.Tensor:
     """Logical shift: int64's own is arithmetic, so the copies of the sign bit are cleared."""
-    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+    return torch.bitwise_right_shift(x, bits, out=out).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _signed(value: int) -> int:

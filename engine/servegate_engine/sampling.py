@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -42,6 +43,9 @@ GREEDY_BELOW = 1e-5
 
 _NUCLEUS_GUESS = 1024
 """How many of the most likely tokens top-p looks at before it sorts a whole row."""
+
+_BLOCK = 1 << 20
+"""Logits worked on at a time: a batch of 256 with a vocabulary of 150,000 would need gigabytes at once."""
 
 _LARGEST = torch.finfo(torch.float64).max
 
@@ -83,10 +87,19 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob
     left once ``suppress`` is applied. A margin is inf where only one token is possible at all. ``top`` has
     ``min(top_logprobs, V)`` entries. ``logits`` is left as it is.
     """
-    if not rows:
-        return []
+    if len(rows) != len(logits):
+        raise ValueError(f"{len(logits)} rows of logits, but {len(rows)} rows to sample")
+    step = max(1, _BLOCK // logits.shape[1])
+    return [
+        result
+        for start in range(0, len(rows), step)
+        for result in _sample_block(logits[start : start + step], rows[start : start + step])
+    ]
+
+
+def _sample_block(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
     raw = logits.detach().double()
-    best = raw.argmax(dim=1)  # the lowest id of equal maxima; a NaN counts as the maximum
+    best = _argmax(raw)  # a NaN counts as the maximum
     peak = raw.gather(1, best[:, None])
     tokens = _choose(raw, best, rows)
 
@@ -104,7 +117,7 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob
             continue
         log_total = math.log(total)
         listed = tuple((token_id, value - log_total) for token_id, value in top)
-        results.append(TokenLogprob(token, logit - log_total, -second, listed))
+        results.append(TokenLogprob(token, logit - log_total, 0.0 - second, listed))
     return results
 
 
@@ -119,7 +132,7 @@ def _choose(raw: torch.Tensor, best: torch.Tensor, rows: Sequence[SampleRow]) ->
         where, ids = zip(*given, strict=True)
         tokens[list(where)] = torch.tensor(ids, device=raw.device)
     if busy:
-        tokens[busy] = _draw(raw[busy], [rows[i] for i in busy])
+        tokens[busy] = _draw(_pick(raw, busy), [rows[i] for i in busy])
     return tokens
 
 
@@ -127,54 +140,54 @@ def _draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     """As :func:`_choose`, for rows that need more than an argmax. ``logits`` is overwritten."""
     _suppress(logits, rows)
     _penalise(logits, rows)
-    tokens = logits.argmax(dim=1)
+    tokens = _argmax(logits)
     peak = logits.gather(1, tokens[:, None])
     warm = [i for i, row in enumerate(rows) if not row.is_greedy]
     if warm:
         warm_rows = [rows[i] for i in warm]
         temperature = _column([row.params.temperature for row in warm_rows], logits)
-        scaled = (logits[warm] - peak[warm]).div_(temperature)
+        scaled = _pick(logits, warm).sub_(peak[warm]).div_(temperature)
         _keep_top_k_top_p(scaled, [row.params for row in warm_rows])
         _keep_min_p(scaled, [row.params for row in warm_rows])
         noise = gumbel([(row.params.seed, row.position) for row in warm_rows], scaled.shape[1], scaled.device)
-        # Masked after the sum: noise can be +inf (see noise.py), and -inf + inf would be NaN.
-        score = noise.add_(scaled).masked_fill_(scaled == -math.inf, -math.inf)
-        tokens[warm] = score.argmax(dim=1)
+        noise.clamp_(max=_LARGEST)  # it can be inf (see noise.py), and -inf + inf would be NaN
+        tokens[warm] = _argmax(noise.add_(scaled))
     return tokens.masked_fill_(peak[:, 0] == -math.inf, -1)
 
 
 def _suppress(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
-    pairs = [(i, token_id) for i, row in enumerate(rows) for token_id in row.suppress]
-    if pairs:
-        logits[_index(pairs, logits)] = -math.inf
+    if any(row.suppress for row in rows):
+        logits[_index([row.suppress for row in rows], logits)] = -math.inf
 
 
 def _penalise(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
-    """Steps 3 and 4. Each (row, id) pair occurs once, so no write races another."""
-    pairs: list[tuple[int, int]] = []
-    amounts: list[float] = []
-    for i, row in enumerate(rows):
-        if row.params.repetition_penalty != 1.0:
-            seen = {*row.prompt_ids, *row.output_ids}
-            pairs += [(i, token_id) for token_id in seen]
-            amounts += [row.params.repetition_penalty] * len(seen)
-    if pairs:
-        index = _index(pairs, logits)
+    """Steps 3 and 4. Each id occurs once a row, so no write races another."""
+    factors = [row.params.repetition_penalty for row in rows]
+    if any(factor != 1.0 for factor in factors):
+        seen = [
+            {*row.prompt_ids, *row.output_ids} if factor != 1.0 else set[int]()
+            for row, factor in zip(rows, factors, strict=True)
+        ]
+        index = _index(seen, logits)
         old = logits[index]
-        factor = torch.tensor(amounts, dtype=torch.float64, device=logits.device)
+        factor = _column(factors, logits)[index[0], 0]
         logits[index] = _bounded(torch.where(old > 0, old / factor, old * factor), old)
 
-    pairs, amounts = [], []
-    for i, row in enumerate(rows):
-        presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
-        if presence or frequency:
-            counts = Counter(row.output_ids)
-            pairs += [(i, token_id) for token_id in counts]
-            amounts += [presence + frequency * count for count in counts.values()]
-    if pairs:
-        index = _index(pairs, logits)
+    amounts = [(row.params.presence_penalty, row.params.frequency_penalty) for row in rows]
+    if any(amount != (0.0, 0.0) for amount in amounts):
+        counts = [
+            Counter(row.output_ids) if amount != (0.0, 0.0) else Counter[int]()
+            for row, amount in zip(rows, amounts, strict=True)
+        ]
+        index = _index(counts, logits)
         old = logits[index]
-        logits[index] = _bounded(old - torch.tensor(amounts, dtype=torch.float64, device=logits.device), old)
+        count = torch.tensor(
+            [n for c in counts for n in c.values()], dtype=torch.float64, device=logits.device
+        )
+        presence, frequency = torch.tensor(amounts, dtype=torch.float64, device=logits.device)[
+            index[0]
+        ].unbind(1)
+        logits[index] = _bounded(old - (presence + frequency * count), old)
 
 
 def _bounded(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
@@ -193,16 +206,14 @@ def _keep_top_k_top_p(scaled: torch.Tensor, params: Sequence[SamplingParams]) ->
     width = min(vocab_size, max((params[i].top_k or _NUCLEUS_GUESS for i in rows), default=0))
     width = min(width, _NUCLEUS_GUESS) if width < vocab_size else vocab_size
     while rows:
-        part = scaled[rows]
+        part = _pick(scaled, rows)
         limit = np.array([min(params[i].top_k or vocab_size, vocab_size) for i in rows])
         top_p = np.array([params[i].top_p for i in rows])
         highest = part.topk(width, dim=1).values
         mass = np.cumsum(highest.exp().cpu().numpy(), axis=1)
-        total = np.where(
-            limit <= width,
-            np.take_along_axis(mass, np.minimum(limit, width)[:, None] - 1, axis=1)[:, 0],
-            _row_sums(part.exp()).cpu().numpy(),
-        )
+        total = mass[np.arange(len(rows)), np.minimum(limit, width) - 1]
+        if (limit > width).any():
+            total = np.where(limit > width, _row_sums(part.exp()).cpu().numpy(), total)
         # A token is needed if the mass of those before it falls short of p.
         nucleus = 1 + (mass < (top_p * total)[:, None]).sum(axis=1)
         count = np.minimum(np.where(top_p < 1.0, nucleus, vocab_size), limit)
@@ -222,9 +233,11 @@ def _keep_first(part: torch.Tensor, count: torch.Tensor, highest: torch.Tensor) 
     ``highest`` [S, W] are each row's largest values, descending, W at least ``count``.
     """
     last = highest.gather(1, count[:, None] - 1)
-    ties_wanted = count - (highest > last).sum(dim=1)
-    tied = part == last
-    kept = (part > last).logical_or_(tied.logical_and_(tied.cumsum(dim=1) <= ties_wanted[:, None]))
+    kept = part >= last
+    if bool((kept.sum(dim=1) > count).any()):
+        ties_wanted = count - (highest > last).sum(dim=1)
+        tied = part == last
+        kept &= ~tied | (tied.cumsum(dim=1) <= ties_wanted[:, None])
     return part.masked_fill_(~kept, -math.inf)
 
 
@@ -244,7 +257,7 @@ def _most_likely(shifted: torch.Tensor, counts: Sequence[int]) -> list[list[tupl
     rows = [i for i, count in enumerate(counts) if count]
     if not rows:
         return tops
-    part = shifted[rows]
+    part = _pick(shifted, rows)
     wanted = torch.tensor([min(counts[i], part.shape[1]) for i in rows], device=part.device)[:, None]
     smallest = part.topk(int(wanted.max()), dim=1).values.gather(1, wanted - 1)
     row, token = (part >= smallest).nonzero(as_tuple=True)
@@ -270,10 +283,24 @@ def _row_sums(x: torch.Tensor) -> torch.Tensor:
     return x[:, 0]
 
 
+def _argmax(x: torch.Tensor) -> torch.Tensor:
+    """The lowest id of each row's maximum. NumPy's is many times faster than torch's on a CPU."""
+    if x.device.type == "cpu":
+        return torch.from_numpy(x.numpy().argmax(axis=1))
+    return x.argmax(dim=1)
+
+
+def _pick(x: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """A copy of some rows."""
+    return x.index_select(0, torch.tensor(rows, device=x.device))
+
+
 def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]
 
 
-def _index(pairs: Sequence[tuple[int, int]], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    row, token = torch.tensor(pairs, device=like.device).unbind(dim=1)
-    return row, token
+def _index(ids: Sequence[Collection[int]], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``(row, id)`` index tensors of each row's ids."""
+    row = np.repeat(np.arange(len(ids)), [len(own) for own in ids])
+    token = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=len(row))
+    return torch.from_numpy(row).to(like.device), torch.from_numpy(token).to(like.device)
