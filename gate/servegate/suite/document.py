@@ -93,6 +93,14 @@ def read_text(path: Path, limit: int, instead: str = "") -> str:
         raise UsageError(f"{path}:{line}: is not UTF-8 text (byte 0x{raw[error.start]:02x})") from None
 
 
+def is_file(path: Path) -> bool:
+    """False also for a name that no file can have: too long, with a NUL, a loop of links."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def require_utf8(text: str) -> str:
     r"""Raise ValueError for half of a surrogate pair, which ``"\ud83d"`` writes and no file can hold."""
     try:

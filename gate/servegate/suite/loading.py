@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servegate.suite.check import check
-from servegate.suite.document import Document, Fault, KeyPath, canonical_json
+from servegate.suite.document import Document, Fault, KeyPath, canonical_json, is_file, show
 from servegate.suite.prompt_set import Message, Prompt, PromptSet, load_prompt_set
 from servegate.suite.references import unfit_units, unknown_metrics, unknown_prompts
 from servegate.suite.schema import Prompts, Suite
@@ -88,9 +88,9 @@ def _unusable_files(prompts: Prompts, document: Document) -> Iterator[Fault]:
         key: KeyPath = ("prompts", field)
         if Path(name).is_absolute():
             # The base commit's suite, checked out elsewhere, would read the head's file.
-            yield Fault(key, f"{name!r} is absolute; write it relative to the suite")
-        elif "\0" in name or not (document.path.parent / name).exists():
-            yield Fault(key, f"no such file: {name!r} (looked in {document.path.parent})")
+            yield Fault(key, f"{show(name)} is absolute; write it relative to the suite")
+        elif not is_file(document.path.parent / name):
+            yield Fault(key, f"no such file: {show(name)} (looked in {document.path.parent})")
 
 
 def _rendered(

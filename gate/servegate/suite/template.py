@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from servegate.errors import UsageError
-from servegate.suite.document import read_text
+from servegate.suite.document import is_file, read_text
 
 if TYPE_CHECKING:
     import jinja2
@@ -76,9 +76,9 @@ def _environment(directory: Path) -> jinja2.Environment:
         try:
             # Resolved first: neither `..` nor a link leads out of the suite's directory.
             path = (root / name).resolve()
-            if not path.is_relative_to(root) or not path.is_file():
-                return None
-        except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
+            return None
+        if not path.is_relative_to(root) or not is_file(path):
             return None
         return read_text(path, MAX_BYTES), str(path), lambda: True
 

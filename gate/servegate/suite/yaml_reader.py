@@ -14,6 +14,7 @@ from servegate.suite.document import Document, KeyPath, finite, read_text, requi
 MAX_BYTES: Final = 2**20
 """PyYAML reads about 200 kB a second."""
 MAX_DEPTH: Final = 64
+_TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 _STANDARD: Final = "tag:yaml.org,2002:"
 
 
@@ -25,6 +26,20 @@ class _PlainLoader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # PyYAML recurses: without this, a file of brackets ends at the interpreter's limit.
+        self.depth += 1
+        if self.depth > MAX_DEPTH + 1:
+            raise _TooDeepError(problem=_TOO_DEEP, problem_mark=self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _TooDeepError(yaml.MarkedYAMLError):
+    pass
 
 
 _NUMBER_START = list("-+.0123456789")
@@ -54,14 +69,14 @@ def read_yaml(path: Path) -> Document:
         raise UsageError(
             f"{path}:{line}: character U+{ord(text[error.position]):04X} is not allowed"
         ) from None
-    except RecursionError:
-        raise UsageError(f"{path}: is nested more than {MAX_DEPTH} levels deep") from None
     except (ValueError, OverflowError) as error:  # PyYAML lets these out for escapes such as "\UFFFFFFFF"
         raise UsageError(f"{path}: is not valid YAML: {error}") from None
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem)
+    if isinstance(error, _TooDeepError):
+        return problem
     if "'\\t'" in problem:
         return "a tab stands where YAML wants spaces; indent with spaces"
     if "single document" in str(error.context):
@@ -83,8 +98,8 @@ class _Builder:
 
     def _value(self, node: yaml.Node, key: KeyPath) -> Any:
         self._lines.setdefault(key, node.start_mark.line + 1)
-        if len(key) > MAX_DEPTH:
-            raise self._error(node, f"is nested more than {MAX_DEPTH} levels deep")
+        if len(key) > MAX_DEPTH:  # reached by an alias that holds itself
+            raise self._error(node, _TOO_DEEP)
         self._budget -= 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
         if self._budget < 0:
             raise self._error(

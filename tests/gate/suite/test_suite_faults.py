@@ -177,6 +177,13 @@ from suites import SUITE, Write, changed, faults
             "set: p.yaml",
             "5: prompts.set: no such file: 'p.yaml' (looked in .)",
         ),
+        ("set: prompts.yaml", "set: .", "5: prompts.set: no such file: '.' (looked in .)"),
+        (
+            "set: prompts.yaml",
+            f"set: {'x' * 5000}",
+            f"5: prompts.set: no such file: '{'x' * 56}... (looked in .)",
+        ),
+        ("set: prompts.yaml", 'set: "a\\0b"', r"5: prompts.set: no such file: 'a\x00b' (looked in .)"),
         (
             "set: prompts.yaml",
             "set: /p.yaml",

@@ -99,7 +99,7 @@ def test_an_alias_repeats_a_value(here: Path) -> None:
         ("a: !!int x\n", "s.yaml:1: invalid literal for int() with base 10: 'x'"),
         ("a: &a [*a]\n", "s.yaml:1: is nested more than 64 levels deep"),
         ("[" * 70 + "]" * 70, "s.yaml:1: is nested more than 64 levels deep"),
-        ("[" * 5000, "s.yaml: is nested more than 64 levels deep"),
+        ("a:\n  " + "[" * 5000, "s.yaml:2: is nested more than 64 levels deep"),
     ],
 )  # fmt: skip
 def test_what_is_no_plain_data_is_one_line(here: Path, text: str, message: str) -> None:
