@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from servegate.fingerprint import Fingerprint
 from servegate.model import SCHEMA_VERSION, Model
-from servegate.record import Commit
+from servegate.record import Commit, Count
+from servegate.suite.schema import Prices
+
+Token = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Sample(Model):
@@ -14,12 +19,14 @@ class Sample(Model):
 
     value: float | None
     """Over all rounds, in the metric's unit; ``None`` where it could not be measured."""
-    n: int
+    n: Count
     """Observations behind ``value``: requests, gaps or positions."""
     per_round: tuple[float, ...] = ()
     """The same statistic of each round alone: the unit of evidence for timed metrics."""
     note: str | None = None
     """Why ``value`` is None, or what to know about it."""
+    invalid: bool = False
+    """The measurement is broken (no sample, a latency of zero or less), not merely too small."""
 
 
 class PromptFacts(Model):
@@ -27,22 +34,34 @@ class PromptFacts(Model):
 
     prompt_digest: str
     finish_reason: str
-    prompt_tokens: int
-    completion_ids: tuple[int, ...]
+    prompt_tokens: Count
+    completion_ids: tuple[Token, ...]
     logprobs: tuple[float, ...]
-    """Rounded to 10 decimals."""
-    near_ties: tuple[int, ...] = ()
+    """Rounded to 10 decimals; empty where the target gave none."""
+    near_ties: tuple[Count, ...] = ()
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> PromptFacts:
+        if self.logprobs and len(self.logprobs) != len(self.completion_ids):
+            raise ValueError(f"{len(self.logprobs)} logprobs for {len(self.completion_ids)} completion ids")
+        return self
 
 
 class ForcedFacts(Model):
     """Teacher-forced logprobs of the base's completion under the head."""
 
-    completion_ids: tuple[int, ...]
+    completion_ids: tuple[Token, ...]
     logprobs: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> ForcedFacts:
+        if len(self.logprobs) != len(self.completion_ids):
+            raise ValueError(f"{len(self.logprobs)} logprobs for {len(self.completion_ids)} completion ids")
+        return self
 
 
 class QualityFact(Model):
-    """One quality check on one prompt's answer."""
+    """One quality check on one prompt's answers."""
 
     prompt_id: str
     check: str
@@ -56,6 +75,11 @@ class WorkloadFacts(Model):
     offered: dict[str, str]
     metrics: dict[str, Sample]
     prompts: dict[str, PromptFacts] = {}
+    """By request id, which is the prompt's id where each prompt is sent once."""
+    failed: dict[str, str] = {}
+    """Request id to error, where the first round has no usable answer."""
+    finish_reasons: dict[str, Count] = {}
+    """Answered requests by finish reason, over all rounds."""
     forced: dict[str, ForcedFacts] = {}
     quality: tuple[QualityFact, ...] = ()
 
@@ -68,6 +92,8 @@ class Facts(Model):
     created: str
     commit: Commit | None = None
     fingerprint: Fingerprint
+    prices: Prices | None = None
+    """What costs were computed with: costs under other prices are not comparable."""
     workloads: dict[str, WorkloadFacts]
     complete: bool = True
     reason: str | None = None

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from servegate.fingerprint import Fingerprint
 from servegate.model import SCHEMA_VERSION, Model
+from servegate.series import Logprobs, Stamps, TokenCounts, TokenIds
+
+Nanoseconds = Annotated[int, Field(ge=-(2**61), le=2**61)]
+"""A negative stamp is a clock fault: kept here, judged invalid later."""
+Count = Annotated[int, Field(ge=0, le=2**40)]
+"""Sums over millions of requests stay within 64 bits."""
 
 
 class Usage(Model):
     """Tokens as the engine meters them."""
 
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: Count
+    cached_tokens: Count
     """Prompt tokens served from the prefix cache."""
-    completion_tokens: int
-    recomputed_tokens: int = 0
+    completion_tokens: Count
+    recomputed_tokens: Count = 0
     """Run again after a preemption; never billed."""
 
 
@@ -25,49 +33,79 @@ class RequestRecord(Model):
     id: str
     prompt_id: str
     prompt_digest: str
-    scheduled_ns: int
-    sent_ns: int
-    arrivals_ns: tuple[int, ...] = ()
+    scheduled_ns: Nanoseconds
+    sent_ns: Nanoseconds
+    arrivals_ns: Stamps = Field((), validate_default=True)
     """Arrival of each frame that carried at least one token."""
-    frame_tokens: tuple[int, ...] | None = None
+    frame_tokens: TokenCounts | None = None
     """Tokens in each frame; ``None`` means one each. A frame of several is a coalesced read."""
-    ended_ns: int
+    ended_ns: Nanoseconds
     finish_reason: str | None = None
     error: str | None = None
     """Why there is no usable answer; such a request has no latency."""
-    attempts: int = 1
-    token_ids: tuple[int, ...] | None = None
+    attempts: Annotated[int, Field(ge=1, le=2**31)] = 1
+    token_ids: TokenIds | None = None
     text: str | None = None
-    logprobs: tuple[float, ...] | None = None
+    logprobs: Logprobs | None = None
     """Of each generated token under the raw distribution, in nat."""
-    near_ties: tuple[int, ...] = ()
+    near_ties: tuple[Count, ...] = ()
     """Positions whose best two tokens were within 1e-6 nat: a flip there is not a finding."""
     usage: Usage | None = None
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> RequestRecord:
+        if self.frame_tokens is not None and len(self.frame_tokens) != len(self.arrivals_ns):
+            raise ValueError(
+                f"request {self.id!r}: {len(self.frame_tokens)} frame_tokens "
+                f"for {len(self.arrivals_ns)} arrivals"
+            )
+        num_ids = 0 if self.token_ids is None else len(self.token_ids)
+        if self.logprobs is not None and len(self.logprobs) != num_ids:
+            raise ValueError(f"request {self.id!r}: {len(self.logprobs)} logprobs for {num_ids} token ids")
+        return self
 
 
 class ForcedScore(Model):
     """Logprobs, in nat, of a stored completion under this run's model and prompt."""
 
     prompt_id: str
-    completion_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    completion_ids: TokenIds
+    logprobs: Logprobs
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> ForcedScore:
+        if len(self.logprobs) != len(self.completion_ids):
+            raise ValueError(
+                f"forced score of prompt {self.prompt_id!r}: {len(self.logprobs)} logprobs "
+                f"for {len(self.completion_ids)} token ids"
+            )
+        return self
 
 
 class ClientFacts(Model):
     """Is the client fit to measure? Lateness is actual minus scheduled send."""
 
-    max_lateness_ns: int = 0
-    mean_lateness_ns: int = 0
+    max_lateness_ns: Nanoseconds = 0
+    mean_lateness_ns: Nanoseconds = 0
 
 
 class RoundRecord(Model):
     """One measured pass over a workload's requests."""
 
-    wall_ns: int
+    wall_ns: Nanoseconds
     requests: tuple[RequestRecord, ...]
-    counters: dict[str, int] = {}
+    counters: dict[str, Count] = {}
     """Engine counters of this round alone."""
     client: ClientFacts = ClientFacts()
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> RoundRecord:
+        seen: set[str] = set()
+        for request in self.requests:
+            if request.id in seen:
+                raise ValueError(f"two requests of one round have the id {request.id!r}")
+            seen.add(request.id)
+        return self
 
 
 class WorkloadRecord(Model):
@@ -97,3 +135,10 @@ class RunRecord(Model):
     workloads: tuple[WorkloadRecord, ...]
     complete: bool = True
     """False where the run was interrupted: what was measured is here, and it never passes."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> RunRecord:
+        names = [workload.name for workload in self.workloads]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two workloads of one record share a name: {', '.join(sorted(names))}")
+        return self

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
+from servegate.errors import ExitCode
 from servegate.model import SCHEMA_VERSION, Model
+from servegate.suite.schema import Policy
 
 
 class State(StrEnum):
@@ -35,7 +39,7 @@ class Row(Model):
 
     workload: str
     metric: str
-    kind: Literal["exact", "timed", "logprob", "quality", "pin", "prompt"]
+    kind: Literal["exact", "timed", "logprob", "quality", "cost", "pin", "prompt", "workload"]
     unit: str
     better: Literal["lower", "higher", "equal"]
     gating: bool
@@ -68,6 +72,8 @@ class Comparison(Model):
     environment: tuple[EnvironmentChange, ...] = ()
     notes: tuple[str, ...] = ()
     """Said once for the whole run, such as which baseline was used and how old it is."""
+    complete: bool = True
+    """False where either arm was interrupted: that never passes."""
 
 
 class Verdict(Model):
@@ -80,3 +86,55 @@ class Verdict(Model):
     comparison: Comparison
     inputs: dict[str, str] = {}
     """File name to sha256 of what the verdict was computed from: ``explain`` recomputes it from these."""
+
+
+EXIT_CODES: Final[Mapping[Outcome, ExitCode]] = MappingProxyType(
+    {
+        Outcome.PASS: ExitCode.PASS,
+        Outcome.REGRESSED: ExitCode.REGRESSION,
+        Outcome.INCONCLUSIVE: ExitCode.NO_DATA,
+        Outcome.NO_DATA: ExitCode.NO_DATA,
+        Outcome.FAILED: ExitCode.MEASUREMENT_FAILED,
+    }
+)
+
+DECIDED: Final = frozenset({State.PASS, State.IMPROVED, State.REGRESSED})
+"""States that say something about base and head."""
+
+_NO_INPUTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def decide(comparison: Comparison, policy: Policy, inputs: Mapping[str, str] = _NO_INPUTS) -> Verdict:
+    """The worst gating row under the policy, said in one line."""
+    from servegate.headline import headline
+
+    result = outcome(comparison, policy)
+    return Verdict(
+        suite=comparison.suite,
+        outcome=result,
+        exit_code=int(EXIT_CODES[result]),
+        headline=headline(comparison, result),
+        comparison=comparison,
+        inputs=dict(inputs),
+    )
+
+
+def outcome(comparison: Comparison, policy: Policy) -> Outcome:
+    """A regression wins over everything; a pass needs a complete run and one gating row that was decided.
+
+    Pins and prompt lists are checks on the comparison, not comparisons: alone they never pass.
+    """
+    gating = [row for row in comparison.rows if row.gating]
+    states = {row.state for row in gating}
+    if State.REGRESSED in states:
+        return Outcome.REGRESSED
+    if State.INVALID in states or not comparison.complete:
+        return Outcome.FAILED
+    decided = any(row.state in DECIDED and row.kind not in ("pin", "prompt", "workload") for row in gating)
+    if State.MISSING in states and policy.missing == "fail":
+        return Outcome.NO_DATA
+    if State.NOT_COMPARABLE in states and policy.not_comparable == "fail":
+        return Outcome.NO_DATA
+    if State.INCONCLUSIVE in states and (policy.inconclusive == "fail" or not decided):
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS if decided else Outcome.NO_DATA

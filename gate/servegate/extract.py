@@ -1,0 +1,97 @@
+"""Record -> facts: every metric of the table, and what each prompt gave. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from servegate.facts import Facts, ForcedFacts, PromptFacts, Sample, WorkloadFacts
+from servegate.metrics.behaviour import answered
+from servegate.metrics.context import Context
+from servegate.metrics.quality import check_answers
+from servegate.metrics.table import METRICS, MetricSpec
+from servegate.metrics.timeline import failure
+from servegate.record import RequestRecord, RunRecord, WorkloadRecord
+from servegate.suite.schema import MachinePrices, Suite
+
+NO_REASON = "unknown"
+"""Finish reason of an answer whose target gave none."""
+
+
+def facts(record: RunRecord, suite: Suite | None = None) -> Facts:
+    """What the record says. Without a suite there are no prices and no quality checks.
+
+    Workloads with reference numerics keep what each prompt gave and no time: it holds on every machine, and
+    their times mean nothing. Native ones keep times and counters.
+    """
+    prices = suite.prices if suite is not None else None
+    return Facts(
+        suite=record.suite,
+        suite_digest=record.suite_digest,
+        prompt_set_digest=record.prompt_set_digest,
+        created=record.created,
+        commit=record.commit,
+        fingerprint=record.fingerprint,
+        prices=prices,
+        workloads={workload.name: _workload_facts(workload, record, suite) for workload in record.workloads},
+        complete=record.complete,
+    )
+
+
+def _workload_facts(workload: WorkloadRecord, record: RunRecord, suite: Suite | None) -> WorkloadFacts:
+    quality = check_answers(workload, suite.quality) if suite is not None else ()
+    context = Context.of(workload, record.fingerprint, suite.prices if suite is not None else None, quality)
+    metrics: dict[str, Sample] = {}
+    for spec in METRICS.values():
+        if spec.measure is None or not _applies(spec, workload, context):
+            continue
+        sample = spec.measure(workload, context)
+        if sample is not None:
+            metrics[spec.name] = sample
+    is_reference = workload.numerics == "reference"
+    first_round = workload.rounds[0].requests if workload.rounds else ()
+    return WorkloadFacts(
+        numerics=workload.numerics,
+        offered=workload.offered,
+        metrics=metrics,
+        prompts={r.id: _prompt_facts(r) for r in first_round if is_reference and _has_exact_answer(r)},
+        failed={r.id: error for r in first_round if (error := failure(r)) is not None},
+        finish_reasons=dict(
+            Counter(r.finish_reason or NO_REASON for round_ in workload.rounds for r in answered(round_))
+        ),
+        forced={
+            score.prompt_id: ForcedFacts(
+                completion_ids=tuple(score.completion_ids), logprobs=_rounded(score.logprobs)
+            )
+            for score in workload.forced
+        },
+        quality=quality,
+    )
+
+
+def _applies(spec: MetricSpec, workload: WorkloadRecord, context: Context) -> bool:
+    """Float64 arithmetic is slow on purpose: nothing that comes from a clock is kept of it."""
+    if workload.numerics == "native":
+        return True
+    by_clock = spec.name == "cost_per_request" and isinstance(context.prices, MachinePrices)
+    return spec.kind != "timed" and not by_clock
+
+
+def _has_exact_answer(request: RequestRecord) -> bool:
+    return failure(request) is None and request.token_ids is not None
+
+
+def _prompt_facts(request: RequestRecord) -> PromptFacts:
+    return PromptFacts(
+        prompt_digest=request.prompt_digest,
+        finish_reason=request.finish_reason or NO_REASON,
+        prompt_tokens=request.usage.prompt_tokens if request.usage is not None else 0,
+        completion_ids=tuple(request.token_ids or ()),
+        logprobs=_rounded(request.logprobs or ()),
+        near_ties=request.near_ties,
+    )
+
+
+def _rounded(logprobs: Iterable[float]) -> tuple[float, ...]:
+    """10 decimals: below what reference numerics hold across machines. ``+ 0.0`` turns -0.0 into 0.0."""
+    return tuple(round(value, 10) + 0.0 for value in logprobs)

@@ -1,0 +1,1 @@
+"""What is measured: one function and one row of the table for each metric."""

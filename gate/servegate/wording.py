@@ -1,0 +1,36 @@
+"""Numbers in sentences. Rounding happens here and nowhere before."""
+
+from __future__ import annotations
+
+import math
+
+
+def amount(value: float, unit: str) -> str:
+    """``1,657 tokens``, ``12.3 ms``, ``4 %`` of a share."""
+    if unit == "share":
+        return f"{number(value * 100)} %"
+    if unit == "per request":
+        return number(value)
+    return f"{number(value)} {unit}"
+
+
+def number(value: float) -> str:
+    """Whole numbers in full, others to four significant digits."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if 1e-4 <= abs(value) < 1e15:
+        digits = max(0, 3 - math.floor(math.log10(abs(value))))
+        return f"{value:,.{digits}f}"
+    return f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """``+104 %``, ``-3.2 %``: a relative change with its sign."""
+    size = abs(share) * 100
+    digits = 0 if size >= 10 else 1 if size >= 1 else 2
+    return f"{share * 100:+,.{digits}f} %"
+
+
+def count(n: int, noun: str) -> str:
+    """``1 row``, ``3 rows``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
