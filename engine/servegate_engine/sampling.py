@@ -39,7 +39,7 @@ from servegate_engine.noise import gumbel
 from servegate_engine.request import SamplingParams, TokenLogprob
 
 GREEDY_BELOW = 1e-5
-"""Temperatures under this are greedy: there, a lead of 4e-4 already decides every draw that can occur."""
+"""Temperatures under this are greedy: there, a lead of 5e-4 already outweighs any difference of noise."""
 
 _NUCLEUS_GUESS = 1024
 """How many of the most likely tokens top-p looks at before it sorts a whole row."""

@@ -123,7 +123,7 @@ def test_fault_49_an_invalid_byte_is_released_at_once_and_an_unfinished_one_at_t
     assert texts(run([b"a", b"\xf0\x9f", b"\x98"])) == ["a", "", "", "\ufffd"]
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(tokenised())
 def test_fault_50_any_bytes_in_any_tokens_decode_as_the_whole(pieces: list[bytes]) -> None:
     """vllm#17448, vllm#19449, vllm#24159."""
@@ -140,7 +140,7 @@ def test_fault_51_spaces_survive_any_chunking(cuts: list[int]) -> None:
     assert "".join(texts(run(pieces))) == " a    b"
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(tokenised(), stops)
 def test_fault_52_and_47_each_event_is_whole_tokens_with_exactly_their_text(
     pieces: list[bytes], stop: tuple[str, ...]
@@ -243,7 +243,7 @@ def test_a_token_after_the_stop_is_refused() -> None:
         detokenizer.push(TokenLogprob(0, 0.0, 0.0))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(tokenised(), stops, st.integers(0, 6))
 def test_any_tokens_and_stop_strings_equal_the_whole_text_reference(
     pieces: list[bytes], stop: tuple[str, ...], unchecked: int
@@ -251,7 +251,7 @@ def test_any_tokens_and_stop_strings_equal_the_whole_text_reference(
     assert final(run(pieces, stop, unchecked)) == expected(pieces, stop, unchecked)
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(tokenised(), stops)
 def test_no_released_text_can_still_become_part_of_a_stop_string(
     pieces: list[bytes], stop: tuple[str, ...]
@@ -278,9 +278,9 @@ def test_no_released_text_can_still_become_part_of_a_stop_string(
 def test_time_is_linear_even_when_everything_is_held() -> None:
     """20,000 tokens that never end between two characters, then as many inside a begun stop string."""
     euro = "€".encode()
-    started = time.perf_counter()
+    started = time.process_time()
     events = run([euro[:1], *[euro[1:] + euro[:1]] * 20_000])
     assert len(events[-1].text) == 20_001
     events = run([b"a"] * 20_000, ("a" * 20_000 + "b",))
     assert events[-1].text == "a" * 20_000
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 5.0  # linear takes 0.1 s, quadratic minutes
