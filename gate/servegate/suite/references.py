@@ -10,8 +10,6 @@ from servegate.suite.prompt_set import PromptSet
 from servegate.suite.schema import Policy, Rule, Suite
 from servegate.units import Quantity, format_amount
 
-_SHARE_UNITS = ("share", "%")
-
 
 def unknown_metrics(document: Document, metrics: Mapping[str, str]) -> list[Fault]:
     """Keys of ``policy`` that are neither settings nor metrics.
@@ -61,13 +59,9 @@ def _wanted(amount: Quantity, unit: str) -> str | None:
     """What to write instead, or None where the amount fits a metric measured in ``unit``."""
     if unit == "ms":
         return None if amount.unit == "ms" else "the metric is a duration: write it like 20ms or 1.5s"
-    if unit in _SHARE_UNITS:
+    if unit == "share":
         return None if amount.unit != "ms" else "the metric is a share: write it like 5% or 0.05"
-    return (
-        None
-        if amount.unit == ""
-        else f"the metric is measured in {unit or 'plain numbers'}: write the number alone"
-    )
+    return None if amount.unit == "" else f"the metric's unit is {show(unit)}: write the number alone"
 
 
 def unknown_prompts(suite: Suite, prompt_set: PromptSet) -> Iterator[Fault]:

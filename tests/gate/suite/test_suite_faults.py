@@ -102,7 +102,7 @@ from suites import SUITE, Write, changed, faults
             "ttft_p95: {change: 10%, floor: 20ms}",
             "completion_tokens: {max: 5%}",
             "9: policy.completion_tokens.max: 5% does not fit, "
-            "the metric is measured in tokens: write the number alone",
+            "the metric's unit is 'tokens': write the number alone",
         ),
         (
             "ttft_p95:",
