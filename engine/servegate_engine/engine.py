@@ -15,7 +15,7 @@ counts from the N-th token on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from servegate_engine.backends.base import Backend
@@ -38,6 +38,10 @@ class _Live:
     suppress: tuple[int, ...]
     """Stop ids, to be masked for the first ``min_tokens`` tokens."""
     detokenizer: Detokenizer | None
+
+    def flush(self) -> Released:
+        """The tokens and text still held back."""
+        return self.detokenizer.flush() if self.detokenizer else Released()
 
 
 class Engine:
@@ -129,9 +133,8 @@ class Engine:
         live = self._live.get(request_id)
         if live is None:
             return False
-        held = live.detokenizer.flush() if live.detokenizer else Released()
         self._end(live, FinishReason.ABORTED)
-        self._tell(live.request, held, self._clock.now_ns())
+        self._tell(live.request, live.flush(), self._clock.now_ns())
         return True
 
     def step(self) -> list[RequestEvent]:
@@ -187,56 +190,62 @@ class Engine:
 
     def _run(self, scheduled: list[Request]) -> None:
         lives = [self._live[request.id] for request in scheduled]
-        batch = build_batch(scheduled, self._block_size)
         wanted = [request.logit_positions for request in scheduled]
-        rows = [row for live, positions in zip(lives, wanted, strict=True) for row in _rows(live, positions)]
-        results = iter(sample(self._backend.forward(batch), rows))
-        now_ns = self._clock.now_ns()
+        batch = build_batch(scheduled, wanted, self._block_size)
+        rows: list[SampleRow] = []
         for live, positions in zip(lives, wanted, strict=True):
-            request = live.request
-            self._scheduler.advance(request)
-            tokens = _finite(results, len(positions))
-            if len(tokens) < len(positions):
-                self._fail(live, tokens, now_ns)
-            elif request.score_ids:
+            rows += _sample_rows(live, positions)
+        results = sample(self._backend.forward(batch), rows)
+        now_ns = self._clock.now_ns()
+        first = 0
+        for live, positions in zip(lives, wanted, strict=True):
+            tokens = results[first : first + len(positions)]
+            first += len(positions)
+            self._scheduler.advance(live.request)
+            if live.request.score_ids:
                 self._score(live, tokens, now_ns)
             elif tokens:
                 self._generate(live, tokens[0], now_ns)
 
-    def _generate(self, live: _Live, token: TokenLogprob, now_ns: int) -> None:
+    def _generate(self, live: _Live, token: TokenLogprob | None, now_ns: int) -> None:
         request = live.request
+        if token is None:
+            self._fail(live, now_ns)
+            return
         request.logprobs.append(token)
         reason = self._scheduler.append(request, token.token_id)
-        released = Released((token,))
         if token.token_id in live.stop_ids:
             reason = FinishReason.STOP
-            if live.detokenizer:
-                released = _join(live.detokenizer.flush(), released)
-        elif live.detokenizer:
+            released = _join(live.flush(), Released((token,)))
+        elif live.detokenizer is None:
+            released = Released((token,))
+        else:
             check_stop = request.meter.completion >= request.params.min_tokens
             released = live.detokenizer.push(token, check_stop)
             if reason is not None and released.stopped is None:
-                released = _join(released, live.detokenizer.flush())
+                released = _join(released, live.flush())
             if released.stopped is not None:
                 reason = FinishReason.STOP
         if reason is not None:
             self._end(live, reason)
         self._tell(request, released, now_ns, num_generated=1)
 
-    def _score(self, live: _Live, tokens: list[TokenLogprob], now_ns: int) -> None:
+    def _score(self, live: _Live, tokens: Sequence[TokenLogprob | None], now_ns: int) -> None:
         request = live.request
-        request.logprobs += tokens
+        scored = _leading(tokens)
+        request.logprobs += scored
+        if len(scored) < len(tokens):
+            self._fail(live, now_ns, Released(scored))
+            return
         if request.num_uncomputed == 0:
             self._end(live, FinishReason.LENGTH)
-        if tokens or request.finished:
-            self._tell(request, Released(tuple(tokens)), now_ns)
+        if scored or request.finished:
+            self._tell(request, Released(scored), now_ns)
 
-    def _fail(self, live: _Live, tokens: list[TokenLogprob], now_ns: int) -> None:
-        """The logits after ``tokens`` are not finite."""
-        live.request.logprobs += tokens
-        held = live.detokenizer.flush() if live.detokenizer else Released(tuple(tokens))
+    def _fail(self, live: _Live, now_ns: int, released: Released | None = None) -> None:
+        """The next logits are not finite: release what is settled and end the request."""
         self._end(live, FinishReason.ERROR)
-        self._tell(live.request, held, now_ns)
+        self._tell(live.request, released or live.flush(), now_ns)
 
     def _end(self, live: _Live, reason: FinishReason) -> None:
         self._scheduler.finish(live.request, reason)
@@ -256,27 +265,28 @@ class Engine:
         )
 
 
-def _rows(live: _Live, positions: range) -> Iterator[SampleRow]:
-    """What to draw, or which given token to score, at each of ``positions``."""
+def _sample_rows(live: _Live, positions: range) -> list[SampleRow]:
+    """What to draw, or which given token to score, from the logits at each of ``positions``."""
     request = live.request
     if request.score_ids:
-        for position in positions:
-            given = request.token_ids[position + 1]
-            yield SampleRow(request.params, request.prompt_ids, (), given_token=given)
-    elif positions:
-        suppress = live.suppress if request.meter.completion < request.params.min_tokens else ()
-        yield SampleRow(request.params, request.prompt_ids, request.completion_ids, suppress)
+        return [
+            SampleRow(request.params, request.prompt_ids, (), given_token=request.token_ids[position + 1])
+            for position in positions
+        ]
+    if not positions:
+        return []
+    suppress = live.suppress if request.meter.completion < request.params.min_tokens else ()
+    return [SampleRow(request.params, request.prompt_ids, request.completion_ids, suppress)]
 
 
-def _finite(results: Iterator[TokenLogprob | None], count: int) -> list[TokenLogprob]:
-    """The next ``count`` results, up to the first that is missing."""
-    tokens: list[TokenLogprob] = []
-    taken = [next(results) for _ in range(count)]
-    for token in taken:
+def _leading(tokens: Sequence[TokenLogprob | None]) -> tuple[TokenLogprob, ...]:
+    """The tokens before the first that is missing."""
+    leading: list[TokenLogprob] = []
+    for token in tokens:
         if token is None:
             break
-        tokens.append(token)
-    return tokens
+        leading.append(token)
+    return tuple(leading)
 
 
 def _join(first: Released, second: Released) -> Released:

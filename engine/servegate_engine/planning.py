@@ -8,17 +8,17 @@ from servegate_engine.batch import SequenceSlice, StepBatch
 from servegate_engine.request import Request
 
 
-def build_batch(requests: Sequence[Request], block_size: int) -> StepBatch:
+def build_batch(requests: Sequence[Request], wanted: Sequence[range], block_size: int) -> StepBatch:
     """The next ``num_scheduled`` tokens of each request, one after the other.
 
-    ``logit_rows`` follow the requests' ``logit_positions`` in the same order.
+    ``wanted`` are the ``logit_positions`` of each request; ``logit_rows`` follow them in the same order.
     """
     token_ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
     sequences: list[SequenceSlice] = []
     logit_rows: list[int] = []
-    for request in requests:
+    for request, logit_positions in zip(requests, wanted, strict=True):
         first = len(token_ids)
         start = request.num_computed
         length = request.num_scheduled
@@ -33,5 +33,5 @@ def build_batch(requests: Sequence[Request], block_size: int) -> StepBatch:
             positions += range(start, end)
             slots += [blocks[p // block_size] * block_size + p % block_size for p in range(start, end)]
         sequences.append(SequenceSlice(first, length, end, tuple(blocks)))
-        logit_rows += [first + position - start for position in request.logit_positions]
+        logit_rows += [first + position - start for position in logit_positions]
     return StepBatch(tuple(token_ids), tuple(positions), tuple(slots), tuple(sequences), tuple(logit_rows))

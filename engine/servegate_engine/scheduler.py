@@ -110,7 +110,8 @@ class Scheduler:
         request.num_scheduled = 0
         if start < request.num_reached or start < request.num_given:
             self._meter(request, start, end)
-        request.num_reached = max(request.num_reached, end)
+        if end > request.num_reached:
+            request.num_reached = end
         if self._config.prefix_cache:
             size = self.pool.block_size
             for index in range(start // size, end // size):

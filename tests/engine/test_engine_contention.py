@@ -344,11 +344,16 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             self.engine.add(request)
         except QueueFullError:
-            assert len(self.engine._scheduler.waiting) == 5
+            assert len(self.engine._scheduler.waiting) >= 5, "preempted requests wait as well"
         except RequestError:
             assert length + len(given) > min(self.capacity, 39)
         else:
             self.requests[name] = request
+
+    @rule(salts=st.lists(st.integers(0, 2), min_size=2, max_size=5), length=st.integers(2, 12))
+    def burst(self, salts: list[int], length: int) -> None:
+        for salt in salts:
+            self.add(length, salt, 9, 0, salt, False)
 
     @rule()
     def step(self) -> None:
@@ -407,7 +412,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    max_examples=120, stateful_step_count=30, deadline=None, derandomize=True, database=None
 )
 
 
