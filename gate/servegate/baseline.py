@@ -68,11 +68,7 @@ def write_baseline(directory: Path, new: Facts, reason: str | None, *, in_ci: bo
     UsageError under CI (unless ``in_ci``), since a baseline that a pull request's own run accepts judges
     nothing; and for an interrupted run.
     """
-    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not in_ci:
-        raise UsageError(
-            "baselines are not updated in CI, where nobody would see it: run `servegate baseline update` "
-            "locally and commit the files, or pass --in-ci"
-        )
+    refuse_in_ci(in_ci)
     if not new.complete:
         raise UsageError("the run was interrupted: an incomplete measurement is no baseline; measure again")
     written = []
@@ -85,6 +81,15 @@ def write_baseline(directory: Path, new: Facts, reason: str | None, *, in_ci: bo
             write_facts(path, new.model_copy(update={"workloads": workloads, "reason": reason}))
             written.append(path)
     return written
+
+
+def refuse_in_ci(in_ci: bool) -> None:
+    """Raise UsageError under CI, unless ``in_ci`` says that it is meant."""
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not in_ci:
+        raise UsageError(
+            "baselines are not updated in CI, where nobody would see it: run `servegate baseline update` "
+            "locally and commit the files, or pass --in-ci"
+        )
 
 
 def _behaviour_path(directory: Path, suite: str) -> Path:

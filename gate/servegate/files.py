@@ -35,14 +35,17 @@ def read_facts(path: Path) -> Facts:
     return read_model(path, Facts)
 
 
-def read_model(path: Path, model: type[M]) -> M:
-    """The file's content. UsageError names the file, what is wrong with it and what to do."""
+def read_model(path: Path, model: type[M], *, versioned: bool = True) -> M:
+    """The file's content. UsageError names the file, what is wrong with it and what to do.
+
+    ``versioned``: the file must state its schema version itself.
+    """
     data = _read_bytes(path)
     try:
         value = model.model_validate_json(data)
     except ValidationError as error:
         raise UsageError(_complaint(path, model, error)) from None
-    if "schema_version" not in value.model_fields_set:
+    if versioned and "schema_version" not in value.model_fields_set:
         raise UsageError(f"{path}: no schema_version, so its numbers could be misread; measure again")
     return value
 

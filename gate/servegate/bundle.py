@@ -1,0 +1,101 @@
+"""What `check` leaves behind: everything the verdict was computed from, so that anyone can compute it again.
+
+::
+
+    <out>/record.json                    raw facts of the head
+    <out>/suite.json                     the suite as it was read
+    <out>/baselines/<suite>/...          the baseline files, as they were
+    <out>/verdict.json                   the verdict, and the sha256 of each of the above
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from servegate.baseline import load_baseline
+from servegate.compare import compare
+from servegate.errors import MeasurementError, UsageError
+from servegate.extract import facts
+from servegate.files import file_digest, read_model, read_record, write_model, write_record, write_text
+from servegate.record import RunRecord
+from servegate.suite.schema import Suite
+from servegate.verdict import Verdict, decide
+
+RECORD, SUITE, VERDICT, BASELINES = "record.json", "suite.json", "verdict.json", "baselines"
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A stored verdict and the one that its own saved inputs give."""
+
+    stored: Verdict
+    again: Verdict
+    tampered: tuple[str, ...]
+    """Inputs that no longer have the digest that the verdict names."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.tampered and self.stored == self.again
+
+
+def judge_and_save(record: RunRecord, suite: Suite, baselines: Path, out: Path) -> Verdict:
+    """Judge the record against the stored baselines, and leave the bundle in ``out``.
+
+    The inputs are written first and judged as they lie there: what is judged is what can be read again.
+    """
+    write_record(out / RECORD, record)
+    write_text(out / SUITE, suite.model_dump_json(indent=2) + "\n")
+    _copy_baselines(baselines / suite.name, out / BASELINES / suite.name)
+    verdict = _verdict_of(out)
+    write_model(out / VERDICT, verdict)
+    return verdict
+
+
+def recompute(verdict_path: Path) -> Recomputed:
+    """The verdict computed again from the files beside it.
+
+    Raises UsageError where the file is no verdict, MeasurementError where its inputs are gone.
+    """
+    stored = read_model(verdict_path, Verdict)
+    directory = verdict_path.parent
+    if not stored.inputs:
+        raise UsageError(
+            f"{verdict_path}: names no inputs; a verdict of `servegate compare` is computed again by "
+            "running it on the same two files"
+        )
+    gone = [name for name in stored.inputs if not (directory / name).is_file()]
+    if gone:
+        raise MeasurementError(
+            f"{verdict_path}: computed from {', '.join(sorted(gone))}, which is no longer beside it; keep "
+            "the whole folder that `servegate check --out` wrote"
+        )
+    tampered = tuple(name for name, sha in stored.inputs.items() if file_digest(directory / name) != sha)
+    again = _verdict_of(directory)
+    if not tampered:
+        again = again.model_copy(update={"inputs": stored.inputs})
+    return Recomputed(stored, again, tampered)
+
+
+def _verdict_of(directory: Path) -> Verdict:
+    """Pure in the files: no clock, no other folder, no environment."""
+    suite = read_model(directory / SUITE, Suite, versioned=False)
+    record = read_record(directory / RECORD)
+    baseline = load_baseline(directory / BASELINES, suite.name, record.fingerprint.hardware_key)
+    comparison = compare(baseline, facts(record, suite), suite)
+    inputs = {name: file_digest(directory / name) for name in _inputs(directory, suite.name)}
+    return decide(comparison, suite.policy, inputs)
+
+
+def _inputs(directory: Path, suite: str) -> list[str]:
+    stored = sorted((directory / BASELINES / suite).rglob("*.json"))
+    return [RECORD, SUITE, *(path.relative_to(directory).as_posix() for path in stored)]
+
+
+def _copy_baselines(source: Path, target: Path) -> None:
+    """``target`` holds what ``source`` holds now, and nothing of an earlier run."""
+    shutil.rmtree(target, ignore_errors=True)
+    for path in [source / "behaviour.json", *sorted((source / "timing").glob("*.json"))]:
+        if path.is_file():
+            write_text(target / path.relative_to(source), path.read_text(encoding="utf-8"))
