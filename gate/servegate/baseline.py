@@ -14,7 +14,7 @@ from pathlib import Path
 
 from servegate.errors import UsageError
 from servegate.facts import Facts, Sample, WorkloadFacts
-from servegate.files import read_facts, write_facts
+from servegate.files import read_facts, remove, write_facts
 from servegate.metrics.matching import match_prompts
 from servegate.metrics.table import METRICS
 from servegate.wording import amount, count, number, percent
@@ -55,15 +55,13 @@ def plan_update(old: Baseline, new: Facts) -> list[str]:
     for kind, part in (("reference", old.behaviour), ("native", old.timing)):
         before = part.workloads if part is not None else {}
         after = _of_kind(new, kind)
-        if not after:
-            continue  # write_baseline leaves that file alone
         for name in sorted({*before, *after}):
             lines += _workload_changes(name, before.get(name), after.get(name))
     return lines
 
 
 def write_baseline(directory: Path, new: Facts, reason: str | None, *, in_ci: bool = False) -> list[Path]:
-    """Store ``new`` and say where. A file is written only for the kinds of workloads that ``new`` has.
+    """Store ``new`` and say where: what is stored for this machine is then exactly what ``new`` has.
 
     UsageError under CI (unless ``in_ci``), since a baseline that a pull request's own run accepts judges
     nothing; and for an interrupted run.
@@ -80,6 +78,8 @@ def write_baseline(directory: Path, new: Facts, reason: str | None, *, in_ci: bo
         if workloads:
             write_facts(path, new.model_copy(update={"workloads": workloads, "reason": reason}))
             written.append(path)
+        else:
+            remove(path)  # or the next run would miss workloads that the suite no longer has
     return written
 
 

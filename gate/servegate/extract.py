@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from servegate.facts import Facts, ForcedFacts, PromptFacts, Sample, WorkloadFacts
-from servegate.metrics.behaviour import answered
 from servegate.metrics.context import Context
 from servegate.metrics.quality import check_answers
 from servegate.metrics.table import METRICS, MetricSpec
@@ -56,9 +55,7 @@ def _workload_facts(workload: WorkloadRecord, record: RunRecord, suite: Suite | 
         metrics=metrics,
         prompts={r.id: _prompt_facts(r) for r in first_round if is_reference and _has_exact_answer(r)},
         failed={r.id: error for r in first_round if (error := failure(r)) is not None},
-        finish_reasons=dict(
-            Counter(r.finish_reason or NO_REASON for round_ in workload.rounds for r in answered(round_))
-        ),
+        finish_reasons=dict(Counter(request.finish_reason or NO_REASON for request in context.answers)),
         forced={
             score.prompt_id: ForcedFacts(
                 completion_ids=tuple(score.completion_ids), logprobs=_rounded(score.logprobs)

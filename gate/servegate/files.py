@@ -93,6 +93,14 @@ def write_text(path: Path, text: str) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
+def remove(path: Path) -> None:
+    """Delete the file if it is there. UsageError where that is not allowed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be deleted: {error.strerror or error}") from None
+
+
 def canonical(model: Model, *, sparse: bool = False) -> str:
     """The model as canonical JSON text; ``sparse`` leaves out what has its default value."""
     content = model.model_dump(mode="json", exclude_defaults=sparse)

@@ -7,24 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from servegate.facts import Sample
 from servegate.metrics.context import Context, stable
 from servegate.metrics.latency import nothing_answered
-from servegate.metrics.timeline import completion_tokens, failure, tokens_seen
-from servegate.record import RequestRecord, RoundRecord, Usage, WorkloadRecord
+from servegate.metrics.timeline import completion_tokens, tokens_seen
+from servegate.record import RequestRecord, Usage, WorkloadRecord
 
 Measure = Callable[[WorkloadRecord, Context], Sample | None]
 
 
-def answered(round_: RoundRecord) -> list[RequestRecord]:
-    return [request for request in round_.requests if failure(request) is None]
-
-
 def total_completion_tokens(workload: WorkloadRecord, context: Context) -> Sample | None:
     """Completion tokens of one round's answers; over several rounds, their mean."""
-    return _per_round_total(workload, context, completion_tokens)
+    return _per_round_total(context, completion_tokens)
 
 
 def completion_tokens_mean(workload: WorkloadRecord, context: Context) -> Sample | None:
     """Completion tokens of an answered request, mean over all rounds."""
-    lengths = [completion_tokens(request) for round_ in workload.rounds for request in answered(round_)]
+    lengths = [completion_tokens(request) for request in context.answers]
     if not lengths:
         return nothing_answered(context)
     return Sample(value=stable(sum(lengths) / len(lengths)), n=len(lengths))
@@ -32,7 +28,7 @@ def completion_tokens_mean(workload: WorkloadRecord, context: Context) -> Sample
 
 def empty_answers(workload: WorkloadRecord, context: Context) -> Sample | None:
     """Share of answered requests without a single token: a mean length hides them."""
-    lengths = [completion_tokens(request) for round_ in workload.rounds for request in answered(round_)]
+    lengths = [completion_tokens(request) for request in context.answers]
     if not lengths:
         return nothing_answered(context)
     return Sample(value=stable(lengths.count(0) / len(lengths)), n=len(lengths))
@@ -49,7 +45,7 @@ def error_rate(workload: WorkloadRecord, context: Context) -> Sample | None:
 
 def usage_mismatch(workload: WorkloadRecord, context: Context) -> Sample | None:
     """Answered requests whose metered completion tokens are not the number that was seen."""
-    counted = [r for round_ in workload.rounds for r in answered(round_) if r.usage is not None]
+    counted = [request for request in context.answers if request.usage is not None]
     if not counted:
         return None
     differing = sum(completion_tokens(request) != tokens_seen(request) for request in counted)
@@ -58,11 +54,12 @@ def usage_mismatch(workload: WorkloadRecord, context: Context) -> Sample | None:
 
 def unstable_prompts(workload: WorkloadRecord, context: Context) -> Sample | None:
     """Requests whose token ids differ between rounds of this very run: the target does not repeat itself."""
-    by_id: dict[str, list[tuple[int, ...]]] = {}
-    for round_ in workload.rounds:
-        for request in answered(round_):
-            if request.token_ids is not None:
-                by_id.setdefault(request.id, []).append(tuple(request.token_ids))
+    if len(workload.rounds) < 2:
+        return None
+    by_id: dict[str, list[bytes]] = {}
+    for request in context.answers:
+        if request.token_ids is not None:
+            by_id.setdefault(request.id, []).append(request.token_ids.array.tobytes())
     repeated = [answers for answers in by_id.values() if len(answers) > 1]
     if not repeated:
         return None
@@ -73,9 +70,9 @@ def from_usage(of: Callable[[Usage], int]) -> Measure:
     """Total over one round of a number that the engine meters by request; mean over several rounds."""
 
     def measure(workload: WorkloadRecord, context: Context) -> Sample | None:
-        if not has_usage(request for round_ in workload.rounds for request in answered(round_)):
+        if not has_usage(context.answers):
             return None
-        return _per_round_total(workload, context, lambda r: of(r.usage) if r.usage is not None else 0)
+        return _per_round_total(context, lambda r: of(r.usage) if r.usage is not None else 0)
 
     return measure
 
@@ -84,10 +81,8 @@ def has_usage(requests: Iterable[RequestRecord]) -> bool:
     return all(request.usage is not None for request in requests)
 
 
-def _per_round_total(
-    workload: WorkloadRecord, context: Context, of: Callable[[RequestRecord], int]
-) -> Sample | None:
-    rounds = [[of(request) for request in answered(round_)] for round_ in workload.rounds]
+def _per_round_total(context: Context, of: Callable[[RequestRecord], int]) -> Sample | None:
+    rounds = [[of(request) for request in answered] for answered in context.answered]
     n = sum(map(len, rounds))
     if n == 0:
         return nothing_answered(context)

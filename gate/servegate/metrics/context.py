@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from servegate.facts import QualityFact
 from servegate.fingerprint import Fingerprint
-from servegate.metrics.timeline import Timeline, timeline
-from servegate.record import WorkloadRecord
+from servegate.metrics.timeline import Timeline, failure, timeline
+from servegate.record import RequestRecord, WorkloadRecord
 from servegate.suite.schema import MachinePrices, TokenPrices
 
 
@@ -17,6 +18,8 @@ class Context:
     """Computed once for a workload, read by every metric."""
 
     rounds: tuple[Timeline, ...]
+    answered: tuple[tuple[RequestRecord, ...], ...]
+    """Of each round, the requests with a usable answer."""
     fingerprint: Fingerprint
     prices: TokenPrices | MachinePrices | None
     quality: tuple[QualityFact, ...]
@@ -29,8 +32,17 @@ class Context:
         prices: TokenPrices | MachinePrices | None = None,
         quality: Sequence[QualityFact] = (),
     ) -> Context:
-        rounds = tuple(timeline(round_) for round_ in workload.rounds)
-        return cls(rounds, fingerprint, prices, tuple(quality))
+        answered = tuple(
+            tuple(request for request in round_.requests if failure(request) is None)
+            for round_ in workload.rounds
+        )
+        rounds = tuple(map(timeline, workload.rounds, answered))
+        return cls(rounds, answered, fingerprint, prices, tuple(quality))
+
+    @property
+    def answers(self) -> Iterator[RequestRecord]:
+        """Of all rounds."""
+        return chain.from_iterable(self.answered)
 
 
 def stable(value: float) -> float:

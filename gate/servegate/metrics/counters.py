@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from servegate.facts import Sample
-from servegate.metrics.behaviour import answered, mean_of_rounds
+from servegate.metrics.behaviour import mean_of_rounds
 from servegate.metrics.context import Context
 from servegate.metrics.timeline import completion_tokens
 from servegate.record import WorkloadRecord
@@ -53,8 +53,7 @@ def kv_concurrency(workload: WorkloadRecord, context: Context) -> Sample | None:
         return None
     sizes = [
         request.usage.prompt_tokens + completion_tokens(request)
-        for round_ in workload.rounds
-        for request in answered(round_)
+        for request in context.answers
         if request.usage is not None
     ]
     longest = max(sizes, default=0)

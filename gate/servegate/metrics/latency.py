@@ -99,10 +99,11 @@ def _timed(of: Values, statistic: Callable[[Floats], float], min_n: int) -> Meas
             return Sample(value=None, n=n, note=note, invalid=True)
         if n < min_n:
             return Sample(value=None, n=n, note=f"needs {min_n} values, has {n}")
+        value = stable(statistic(values))
+        if len(per_round) == 1:
+            return Sample(value=value, n=n, per_round=(value,))
         each = tuple(stable(statistic(v)) for v in per_round if len(v))
-        return Sample(
-            value=stable(statistic(values)), n=n, per_round=each if len(each) == len(per_round) else ()
-        )
+        return Sample(value=value, n=n, per_round=each if len(each) == len(per_round) else ())
 
     return measure
 

@@ -77,10 +77,9 @@ class Timeline:
         return self.num_requests - self.num_failed
 
 
-def timeline(round_: RoundRecord) -> Timeline:
-    """The round's times."""
-    failed = sum(failure(request) is not None for request in round_.requests)
-    requests = [r for r in round_.requests if failure(r) is None and r.arrivals_ns]
+def timeline(round_: RoundRecord, answered: Sequence[RequestRecord]) -> Timeline:
+    """The times of the round's answered requests."""
+    requests = [request for request in answered if request.arrivals_ns]
     stamps, tokens, first, last = _frames(requests)
     is_gap = np.ones(len(stamps), dtype=bool)
     is_gap[first] = False
@@ -88,7 +87,7 @@ def timeline(round_: RoundRecord) -> Timeline:
     largest = np.maximum.reduceat(np.where(is_gap, gap_ns, 0), first) if requests else np.zeros(0, np.int64)
     return Timeline(
         num_requests=len(round_.requests),
-        num_failed=failed,
+        num_failed=len(round_.requests) - len(answered),
         wall_ns=round_.wall_ns,
         scheduled_ns=_column(requests, lambda r: r.scheduled_ns),
         sent_ns=_column(requests, lambda r: r.sent_ns),
