@@ -9,8 +9,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from servegate.render import words
 from servegate.render.escape import Markdown, code, prose
-from servegate.render.view import name, view
+from servegate.render.view import Group, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Verdict
+from servegate.wording import count
 
 _MARKS = {Outcome.PASS: "✅", Outcome.INCONCLUSIVE: "⚠️", Outcome.NO_DATA: "⚠️"}
 
@@ -22,11 +23,19 @@ def render(verdict: Verdict, *, suite: str | None = None, everything: bool = Fal
         mark=Markdown(_MARKS.get(verdict.outcome, "❌")),
         accept=f"servegate baseline update {suite or 'SUITE'}",
         name=name,
+        names=_names,
         pair=words.pair,
         change=words.change,
-        count=words.count,
+        judged=judged,
+        folded=folded_in_words,
+        count=count,
     )
     return text.strip() + "\n"
+
+
+def _names(group: Group) -> Markdown:
+    more = f" and {group.unnamed} more" if group.unnamed else ""
+    return Markdown(", ".join(code(name(row)) for row in group.named) + more)
 
 
 def _escaped(value: Any) -> Any:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from servegate.render import words
 from servegate.render.escape import clean, defuse
-from servegate.render.view import View, name, view
+from servegate.render.view import Group, View, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Row, State, Verdict
 
 _STYLES = {
@@ -85,8 +85,8 @@ def finished(console: Console) -> str:
     return defuse("\n".join(lines))
 
 
-def state_text(state: State) -> Text:
-    return Text(state.value, _STYLES[state])
+def state_text(row: Row) -> Text:
+    return Text(judged(row), _STYLES[row.state] if row.gating else "dim")
 
 
 def _headline_style(verdict: Verdict) -> str:
@@ -96,16 +96,19 @@ def _headline_style(verdict: Verdict) -> str:
 
 
 def _failing(console: Console, seen: View) -> None:
-    if not seen.failing:
-        return
-    console.print()
-    for row in seen.failing:
-        line = Text.assemble(
-            state_text(row.state), "  ", (clean(name(row)), "bold"), f": {clean(row.reason)}"
-        )
-        console.print(line, soft_wrap=False)
-        for detail in row.detail:
-            console.print(Padding(Text(clean(detail)), (0, 0, 0, 4)))
+    if seen.failing:
+        console.print()
+    for group in seen.failing:
+        _group(console, group, bold=True)
+
+
+def _group(console: Console, group: Group, *, bold: bool = False) -> None:
+    """``state  names: reason``, the details below. A prompt list that passed has no state worth saying."""
+    state = Text() if group.state is State.PASS else Text.assemble(state_text(group.rows[0]), "  ")
+    names = (clean(group.names, 600), "bold" if bold else "")
+    console.print(Text.assemble(state, names, f": {clean(group.reason, 600)}"))
+    for detail in group.detail:
+        console.print(Padding(Text(clean(detail)), (0, 0, 0, 4)))
 
 
 def _table(console: Console, rows: tuple[Row, ...]) -> None:
@@ -121,9 +124,7 @@ def _table(console: Console, rows: tuple[Row, ...]) -> None:
     for row in rows:
         base, head = words.pair(row.base, row.head, row.unit)
         cells = (base, head, words.change(row), row.tolerance)
-        table.add_row(
-            Text(clean(name(row), 40)), *(Text(clean(cell, 72)) for cell in cells), state_text(row.state)
-        )
+        table.add_row(Text(clean(name(row), 40)), *(Text(clean(cell, 72)) for cell in cells), state_text(row))
     console.print()
     console.print(table)
 
@@ -131,9 +132,7 @@ def _table(console: Console, rows: tuple[Row, ...]) -> None:
 def _counted(console: Console, seen: View, verdict: Verdict) -> None:
     console.print()
     if seen.folded:
-        console.print(
-            Text(f"{words.count(seen.folded, 'more row')} unchanged or without a rule (-v shows them)")
-        )
+        console.print(Text(f"{folded_in_words(seen)} (-v shows them)"))
     elif not verdict.comparison.rows:
         console.print(Text("no rows: nothing was compared"))
 
@@ -142,14 +141,8 @@ def _asides(console: Console, seen: View) -> None:
     if seen.better:
         gains = ", ".join(f"{name(row)} {words.change(row)}" for row in seen.better)
         console.print(Text(f"in exchange: {clean(gains, 600)}"))
-    for group in seen.undecided:
-        line = Text.assemble(
-            state_text(group.state), f": {clean(group.names, 600)}: {clean(group.reason, 600)}"
-        )
-        console.print(line)
-    for row in seen.identity:
-        if row not in seen.failing:
-            console.print(Text.assemble(state_text(row.state), f": {clean(name(row))}: {clean(row.reason)}"))
+    for group in seen.asides:
+        _group(console, group)
 
 
 def _environment(console: Console, verdict: Verdict) -> None:
@@ -158,7 +151,7 @@ def _environment(console: Console, verdict: Verdict) -> None:
         return
     console.print(Text("environment, base -> head:"))
     for change in changes:
-        line = f"{change.group} {clean(change.name)}: {clean(change.base)} -> {clean(change.head)}"
+        line = f"{change.group} {clean(change.name)}: {clean(change.base, 48)} -> {clean(change.head, 48)}"
         console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 

@@ -6,58 +6,80 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from servegate.verdict import Outcome, Row, State, Verdict
+from servegate.wording import count
 
-_ALWAYS_FAILS = {State.REGRESSED, State.INVALID, State.MISSING}
-_FAILS_UNDER = {
-    Outcome.INCONCLUSIVE: {State.INCONCLUSIVE},
-    Outcome.NO_DATA: {State.NOT_COMPARABLE, State.NEW},
+_FAILS = {
+    Outcome.PASS: (),
+    Outcome.REGRESSED: (State.REGRESSED, State.INVALID, State.MISSING),
+    Outcome.FAILED: (State.INVALID,),
+    Outcome.NO_DATA: (State.MISSING, State.NOT_COMPARABLE, State.NEW),
+    Outcome.INCONCLUSIVE: (State.INCONCLUSIVE,),
 }
 _IDENTITY = (State.NEW, State.MISSING, State.RENAMED)
-_UNDECIDED = (State.INVALID, State.INCONCLUSIVE, State.NOT_COMPARABLE)
+_MOVED = (State.REGRESSED, State.IMPROVED)
+_NAMED = 6
+"""Rows that a group names before it counts the others."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Rows that share a state and a reason: the reason is said once."""
 
-    state: State
-    reason: str
     rows: tuple[Row, ...]
 
     @property
+    def state(self) -> State:
+        return self.rows[0].state
+
+    @property
+    def reason(self) -> str:
+        return self.rows[0].reason
+
+    @property
+    def named(self) -> tuple[Row, ...]:
+        """The rows to name, gating ones first."""
+        return tuple(sorted(self.rows, key=lambda row: not row.gating)[:_NAMED])
+
+    @property
+    def unnamed(self) -> int:
+        return len(self.rows) - len(self.named)
+
+    @property
     def names(self) -> str:
-        return ", ".join(name(row) for row in self.rows)
+        more = f" and {self.unnamed} more" if self.unnamed else ""
+        return ", ".join(name(row) for row in self.named) + more
+
+    @property
+    def detail(self) -> tuple[str, ...]:
+        return self.rows[0].detail if len(self.rows) == 1 else ()
 
 
 @dataclass(frozen=True)
 class View:
-    failing: tuple[Row, ...]
+    failing: tuple[Group, ...]
     """Why the suite does not pass."""
     table: tuple[Row, ...]
-    """Failing rows first, then every other row with two values that moved or could not be judged."""
-    undecided: tuple[Group, ...]
-    """Rows with no verdict of their own, beside the failing ones."""
+    """Failing rows first, then every other row that gates and moved or could not be judged."""
     better: tuple[Row, ...]
     """The other side of the trade, where something got worse."""
-    identity: tuple[Row, ...]
-    """New, missing and renamed."""
+    asides: tuple[Group, ...]
+    """Not judged, new, missing, renamed, edited; what is among `failing` is left out."""
     folded: int
-    """Rows that a table leaves out: nothing moved, or nobody gates on them."""
+    """Rows that the table leaves out: nothing moved, or no rule gates them."""
 
 
 def view(verdict: Verdict, everything: bool = False) -> View:
     rows = verdict.comparison.rows
-    failing = tuple(row for row in rows if fails(row, verdict.outcome))
+    failing = [row for row in rows if fails(row, verdict.outcome)]
     rest = [row for row in rows if row not in failing]
-    compared = [row for row in rest if row.state not in _IDENTITY]
-    shown = [row for row in compared if everything or not _unremarkable(row)]
-    improved = tuple(row for row in rows if row.state is State.IMPROVED)
+    compared = [row for row in rest if _has_values(row)]
+    shown = [row for row in compared if everything or _remarkable(row)]
+    worse = any(row.gating and row.state is State.REGRESSED for row in rows)
     return View(
-        failing=failing,
-        table=(*(row for row in failing if row.state not in _IDENTITY), *shown),
-        undecided=_grouped(row for row in rest if row.state in _UNDECIDED),
-        better=improved if any(row.state is State.REGRESSED for row in rows) else (),
-        identity=tuple(row for row in rows if row.state in _IDENTITY),
+        failing=_grouped(failing),
+        table=(*filter(_has_values, failing), *shown),
+        better=tuple(row for row in rows if worse and row.state is State.IMPROVED),
+        asides=_grouped(row for row in rest if _is_aside(row)),
         folded=len(compared) - len(shown),
     )
 
@@ -67,19 +89,38 @@ def name(row: Row) -> str:
     return f"{row.workload}.{row.metric}" if row.workload else row.metric
 
 
+def judged(row: Row) -> str:
+    """The row's state in words. What no rule gates is worse or better, and never a regression."""
+    if not row.gating and row.state in _MOVED:
+        return "worse, no rule" if row.state is State.REGRESSED else "better, no rule"
+    return row.state.value
+
+
 def fails(row: Row, outcome: Outcome) -> bool:
     """Is this row a reason for an outcome that is not a pass?"""
-    if not row.gating or outcome is Outcome.PASS:
-        return False
-    return row.state in _ALWAYS_FAILS or row.state in _FAILS_UNDER.get(outcome, ())
+    return row.gating and row.state in _FAILS[outcome]
 
 
-def _unremarkable(row: Row) -> bool:
-    return row.state is State.PASS and (not row.gating or row.base == row.head)
+def folded_in_words(seen: View) -> str:
+    return f"{count(seen.folded, 'more row')} unchanged or without a rule"
+
+
+def _has_values(row: Row) -> bool:
+    return row.state not in _IDENTITY and row.kind not in ("prompt", "workload")
+
+
+def _remarkable(row: Row) -> bool:
+    if row.state is State.PASS:
+        return row.gating and row.base != row.head
+    return row.gating or row.state in _MOVED
+
+
+def _is_aside(row: Row) -> bool:
+    return not _has_values(row) or row.state in (State.INVALID, State.INCONCLUSIVE, State.NOT_COMPARABLE)
 
 
 def _grouped(rows: Iterable[Row]) -> tuple[Group, ...]:
     groups: dict[tuple[State, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.state, row.reason), []).append(row)
-    return tuple(Group(state, reason, tuple(members)) for (state, reason), members in groups.items())
+    return tuple(Group(tuple(members)) for members in groups.values())

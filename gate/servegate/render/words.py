@@ -1,4 +1,4 @@
-"""Numbers, percentages, durations and directions in words: one wording for every renderer."""
+"""The numbers of a table, and what their change means in words. Sentences are worded by `wording`."""
 
 from __future__ import annotations
 
@@ -64,11 +64,6 @@ def change(row: Row) -> str:
         difference = value(abs(head - base), row.unit)
         return f"{ABSENT} ({difference} {direction})"
     return f"{percent(row.change)} {direction}"
-
-
-def count(n: int, noun: str) -> str:
-    """``1 row``, ``3 rows``."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def _direction(row: Row, up: bool) -> str:

@@ -45,7 +45,7 @@ def test_rows_that_cannot_be_compared_say_why_once(row, verdict) -> None:
     why = "measured on cpu A, here is cpu B"
     rows = [row(metric=m, state=State.NOT_COMPARABLE, reason=why) for m in ("ttft_p95", "e2e_p95")]
     lines = shown(verdict(*rows, outcome=Outcome.PASS, exit_code=0, headline="PASS"))
-    assert f"not comparable: latency.ttft_p95, latency.e2e_p95: {why}" in lines
+    assert f"not comparable  latency.ttft_p95, latency.e2e_p95: {why}" in lines
 
 
 def test_new_missing_renamed_environment_notes_and_what_next(row, verdict) -> None:
@@ -55,7 +55,7 @@ def test_new_missing_renamed_environment_notes_and_what_next(row, verdict) -> No
     environment = (EnvironmentChange(group="served", name="block size", base="16", head="8"),)
     told = verdict(row(), new, environment=environment, notes=("baseline is 3 days old",))
     lines = shown(told, follow=terminal.Next(suite="s.yaml", verdict="out/verdict.json"))
-    assert "new: latency.refund: not in the baseline" in lines
+    assert "new  latency.refund: not in the baseline" in lines
     assert "  served block size: 16 -> 8" in lines
     assert "note: baseline is 3 days old" in lines
     assert lines[-2].endswith("servegate explain out/verdict.json")
