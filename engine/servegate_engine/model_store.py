@@ -82,8 +82,8 @@ def cached_path(name: str) -> Path | None:
     try:
         if path.stat().st_size == model.size and file_digest(path) == model.sha256:
             return path
-    except (FileNotFoundError, ModelFileError):
-        pass
+    except (OSError, ModelFileError):
+        pass  # not there, or not readable: either way not usable
     return None
 
 

@@ -88,7 +88,7 @@ class Tokenizer:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a token adds to a text: part of a UTF-8 character at times; none for a special or unused id."""
+        """The bytes a token adds to a text, at times part of a character; none for a special or unused id."""
         return b"" if token_id in self.special_ids else self._spelling(token_id)
 
     def _spelling(self, token_id: int) -> bytes:
@@ -178,8 +178,8 @@ def _from_gguf(file: GgufFile) -> tuple[tokenizers.Tokenizer, str]:
         file.fail(f"the tokenizer's merges are broken: {str(error).splitlines()[0]}")
     inner = tokenizers.Tokenizer(bpe)
     if pre == "qwen2":
-        inner.normalizer = normalizers.NFC()  # type: ignore[no-untyped-call]
-    inner.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())
+        inner.normalizer = normalizers.NFC()
+    inner.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())  # type: ignore[no-untyped-call]
     inner.decoder = decoders.ByteLevel()
     special = [t for t, k in zip(tokens, types, strict=True) if k == _CONTROL]
     inner.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])

@@ -44,28 +44,30 @@ class TorchBackend:
         )
         if engine.threads is not None:
             torch.set_num_threads(engine.threads)
+        slots = engine.num_blocks * engine.block_size
+        self.kv = torch.zeros(
+            config.num_layers, slots, 2, config.num_kv_heads, config.head_dim, dtype=self._dtype
+        )
+        """The pool: [layers, slots, K and V, kv_heads, head_dim]."""
         with torch.inference_mode():
             self._model = Decoder(config, onednn.pack_products(weights))
-            slots = engine.num_blocks * engine.block_size
             positions = min(config.max_position, slots)
             cos, sin = rope_tables(positions, config.head_dim, config.rope_theta, config.rope_scaling)
             # Signed so that rotating is one roll by half a head, one product and one multiply-add.
             self._cos = torch.cat((cos, cos), dim=-1).to(self._dtype)
             self._sin = torch.cat((-sin, sin), dim=-1).to(self._dtype)
-            kv_shape = (config.num_layers, slots, 2, config.num_kv_heads, config.head_dim)
-            self._kv = torch.zeros(kv_shape, dtype=self._dtype)
         self._plan: AttentionPlan
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> torch.Tensor:
-        positions = torch.tensor(batch.positions)
-        self._token_ids = torch.tensor(batch.token_ids)
-        self._slots = torch.tensor(batch.slots)
+        positions = torch.tensor(batch.positions, dtype=torch.int64)
+        self._token_ids = torch.tensor(batch.token_ids, dtype=torch.int64)
+        self._slots = torch.tensor(batch.slots, dtype=torch.int64)
         self._step_cos = self._cos[positions].unsqueeze(1)
         self._step_sin = self._sin[positions].unsqueeze(1)
         self._plan = AttentionPlan.of(batch, self._layout)
         every = len(batch.logit_rows) == len(batch.token_ids)
-        self._logit_rows = None if every else torch.tensor(batch.logit_rows)
+        self._logit_rows = None if every else torch.tensor(batch.logit_rows, dtype=torch.int64)
         logits = self._model.forward(self, batch)
         return logits if self._reference else logits.float()
 
@@ -101,7 +103,7 @@ class TorchBackend:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: StepBatch
     ) -> torch.Tensor:
         q, k = self._rotate(q), self._rotate(k)
-        pages = self._kv[layer]
+        pages = self.kv[layer]
         pages.index_copy_(0, self._slots, torch.stack((k, v), dim=1))
         attend = attend_reference if self._reference else attend_native
         return self._plan.run(q, pages, attend)
