@@ -121,6 +121,8 @@ class Request:
     score_ids: tuple[int, ...] = ()
     """Given continuation to score (teacher forcing): its logprobs, then done; nothing is drawn."""
 
+    num_given: int = field(init=False)
+    """Prompt and given continuation: the boundary to what the engine generates. It never moves."""
     token_ids: list[int] = field(init=False)
     """Prompt, given continuation, then every token generated so far."""
     num_computed: int = field(default=0, init=False)
@@ -140,12 +142,8 @@ class Request:
         if not self.prompt_ids:
             raise RequestError(f"request {self.id!r}: the prompt has no tokens")
         self.token_ids = [*self.prompt_ids, *self.score_ids]
+        self.num_given = len(self.token_ids)
         self.meter.prompt = len(self.prompt_ids)
-
-    @property
-    def num_given(self) -> int:
-        """Prompt and given continuation: the boundary to what the engine generates. It never moves."""
-        return len(self.prompt_ids) + len(self.score_ids)
 
     @property
     def completion_ids(self) -> list[int]:

@@ -410,10 +410,15 @@ class EngineMachine(RuleBasedStateMachine):
             assert_meter_adds_up(request, result)
 
 
-TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(
-    max_examples=120, stateful_step_count=30, deadline=None, derandomize=True, database=None
-)
+class TestEngineMachine(EngineMachine.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(
+        max_examples=50, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    )
+
+
+@pytest.mark.slow
+class TestEngineMachineAtLength(EngineMachine.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(max_examples=1000, stateful_step_count=40, deadline=None, database=None)
 
 
 def test_machine_finds_a_wrong_token() -> None:
