@@ -47,7 +47,7 @@ class SafetensorsModel:
             raise ModelFileError(f"{index}: no 'weight_map'")
         for name, file in weight_map.items():
             # A shard is a plain file name beside the index: anything else could point out of the directory.
-            if not isinstance(file, str) or "\0" in file or Path(file).name != file or file == "..":
+            if not isinstance(file, str) or "\0" in file or Path(file).name != file or file in ("", ".."):
                 raise ModelFileError(
                     f"{index}: tensor {name!r} is in {file!r}, which is not a plain file name"
                 )
