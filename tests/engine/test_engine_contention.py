@@ -119,6 +119,20 @@ def test_preemption_in_the_middle_of_a_prompt_keeps_the_meter_right() -> None:
     assert_meter_adds_up(request, run_alone(request))
 
 
+def test_tokens_that_a_neighbour_computed_meanwhile_are_cached_not_computed() -> None:
+    engine, _ = make_engine(max_batched_tokens=12)
+    ahead, behind = make_request("ahead", prompt(22), 2), make_request("behind", prompt(22), 2)
+    engine.add(ahead)
+    engine.add(behind)
+    engine.step()
+    assert (ahead.num_computed, behind.num_computed) == (9, 3)
+    preempt(engine)
+    results = run(engine)
+    assert (behind.meter.cached, behind.meter.computed) == (8 - 3, 3 + 22 - 8)
+    assert engine.counters.cached_tokens == 5
+    assert_meter_adds_up(behind, results["behind"])
+
+
 def test_penalties_and_min_tokens_survive_preemption() -> None:
     """engines.md 25 (vllm#5349): after recompute, outputs were counted as prompt."""
     params = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2, "min_tokens": 6}

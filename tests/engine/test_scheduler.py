@@ -190,6 +190,16 @@ def test_admission_waits_for_the_whole_sequence() -> None:
     assert step(scheduler) == {"a": 8}, "b needs 3 blocks; a is promised 5 of 8 and may grow by one"
 
 
+def test_admission_counts_a_free_hit_as_room_it_takes() -> None:
+    scheduler = make_scheduler(num_blocks=6)
+    add(scheduler, make_request("warm", prompt(8), max_tokens=1))
+    drain(scheduler)
+    add(scheduler, make_request("a", prompt(10, 1), max_tokens=9))
+    step(scheduler)
+    add(scheduler, make_request("b", prompt(12), max_tokens=1))
+    assert step(scheduler) == {"a": 1}, "3 blocks are free, b takes 3, two of them hits; a may grow by one"
+
+
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 9])
 def test_blocks_held_always_match_the_tokens_with_kv(block_size: int, max_tokens: int) -> None:
