@@ -67,7 +67,8 @@ def _regressed(comparison: Comparison) -> str:
     if length is not None:
         followers = [r for r in failing if r.metric in _FOLLOWS_LENGTH and r.workload == length.workload]
         if followers:
-            parts.append(f"{' and '.join(_name(row) for row in followers[:2])} follow")
+            names = " and ".join(_name(row) for row in followers[:2])
+            parts.append(f"{names} {'follows' if len(followers) == 1 else 'follow'}")
         failing = [r for r in failing if r not in followers]
     others = len([row for row in failing if row is not lead and row.metric not in _LENGTHS])
     if others:
@@ -85,7 +86,7 @@ def _cause(comparison: Comparison) -> list[str]:
     ]
     changed = max((r.n_head for r in comparison.rows if r.metric == "prompts changed"), default=0)
     if changed:
-        causes.insert(0, f"{count(changed, 'prompt')} changed their text")
+        causes.insert(0, f"the text of {count(changed, 'prompt')}")
     if not causes:
         return []
     more = f" and {len(causes) - 2} more" if len(causes) > 2 else ""

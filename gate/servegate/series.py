@@ -105,7 +105,7 @@ class _Field:
 
     def _checked_series(self, series: Series[Any]) -> Series[Any]:
         if series.array.dtype != self.dtype:
-            raise ValueError(f"a row of {series.array.dtype.name}, where {self.dtype.name} is meant")
+            raise ValueError(f"a row of {series.array.dtype.name}: read number by number")
         return Series(self._checked(series.array))
 
     def _checked(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
