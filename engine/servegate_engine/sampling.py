@@ -41,8 +41,8 @@ from servegate_engine.request import SamplingParams, TokenLogprob
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: there, a lead of 5e-4 already outweighs any difference of noise."""
 
-_NUCLEUS_GUESS = 1024
-"""How many of the most likely tokens top-p looks at before it sorts a whole row."""
+_SHORTLIST = 1024
+"""How many of the most likely tokens top-k and top-p look at before they sort a whole row."""
 
 _BLOCK = 1 << 20
 """Logits worked on at a time: a batch of 256 with a vocabulary of 150,000 would need gigabytes at once."""
@@ -181,12 +181,8 @@ def _penalise(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
         ]
         index = _index(counts, logits)
         old = logits[index]
-        count = torch.tensor(
-            [n for c in counts for n in c.values()], dtype=torch.float64, device=logits.device
-        )
-        presence, frequency = torch.tensor(amounts, dtype=torch.float64, device=logits.device)[
-            index[0]
-        ].unbind(1)
+        presence, frequency = (_column(column, logits)[index[0], 0] for column in zip(*amounts, strict=True))
+        count = _column([n for own in counts for n in own.values()], logits)[:, 0]
         logits[index] = _bounded(old - (presence + frequency * count), old)
 
 
@@ -203,8 +199,7 @@ def _keep_top_k_top_p(scaled: torch.Tensor, params: Sequence[SamplingParams]) ->
     """
     vocab_size = scaled.shape[1]
     rows = [i for i, p in enumerate(params) if 0 < p.top_k < vocab_size or p.top_p < 1.0]
-    width = min(vocab_size, max((params[i].top_k or _NUCLEUS_GUESS for i in rows), default=0))
-    width = min(width, _NUCLEUS_GUESS) if width < vocab_size else vocab_size
+    width = min(vocab_size, _SHORTLIST, max((params[i].top_k or _SHORTLIST for i in rows), default=0))
     while rows:
         part = _pick(scaled, rows)
         limit = np.array([min(params[i].top_k or vocab_size, vocab_size) for i in rows])
@@ -219,10 +214,8 @@ def _keep_top_k_top_p(scaled: torch.Tensor, params: Sequence[SamplingParams]) ->
         count = np.minimum(np.where(top_p < 1.0, nucleus, vocab_size), limit)
         settled = (count <= width).nonzero()[0]
         if len(settled):
-            part = _keep_first(
-                part[settled], torch.from_numpy(count[settled]).to(part.device), highest[settled]
-            )
-            scaled[[rows[i] for i in settled]] = part
+            counts = torch.from_numpy(count[settled]).to(part.device)
+            scaled[[rows[i] for i in settled]] = _keep_first(part[settled], counts, highest[settled])
         rows = [rows[i] for i in (count > width).nonzero()[0]]
         width = vocab_size
 

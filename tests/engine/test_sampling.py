@@ -559,3 +559,10 @@ def test_infinite_noise_wins_its_draw_but_not_past_a_mask() -> None:
     assert one(logits, prompt=range(7), seed=seed, temperature=1.0).token_id == 2
     assert one(logits, prompt=range(7), seed=seed, temperature=1.0, suppress=[2]).token_id != 2
     assert one(logits, prompt=range(7), seed=seed, temperature=1.0, top_k=3).token_id != 2
+
+
+def test_top_p_of_one_keeps_even_what_the_sum_cannot_see() -> None:
+    """1 + 1e-22 is 1 in float64: the mass is reached before the last of top-k's four tokens."""
+    seed = inf_seed(position=7, token=2)
+    logits = [0.0, 0.0, -50.0, 0.0, -60.0]
+    assert one(logits, prompt=range(7), seed=seed, temperature=1.0, top_k=4).token_id == 2
