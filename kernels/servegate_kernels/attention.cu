@@ -40,7 +40,7 @@ struct alignas(16) SplitShared {
     Pack<T> keys[TILE][padded_chunks(CHUNKS, THREADS / TILE)];
     Pack<T> values[TILE][CHUNKS];
     Pack<A> weights[VECTORS][TILE / Pack<A>::SIZE];  // scores, then exp(score - running maximum)
-    A queries[VECTORS][HEAD];
+    Pack<A> queries[VECTORS][HEAD / Pack<A>::SIZE];
     A rescale[VECTORS];
     A running_max[VECTORS];
     A running_sum[VECTORS];
@@ -48,6 +48,7 @@ struct alignas(16) SplitShared {
     int visible[VECTORS];  // tokens of this split that a vector's row may see
 
     __device__ A* scores(int vector) { return weights[vector][0].at; }
+    __device__ A* query(int vector) { return queries[vector][0].at; }
 };
 
 // Starts copying tokens [first, first + TILE) of the split that any row sees; the rest of the tile is left as it is.
@@ -69,6 +70,7 @@ __device__ __forceinline__ void score_tile(SplitShared<T, HEAD, VECTORS>& s, int
     using Shared = SplitShared<T, HEAD, VECTORS>;
     constexpr int LANES = THREADS / Shared::TILE;
     constexpr int AT_ONCE = VECTORS < 4 ? VECTORS : 4;  // vectors that share one read of K, bounded by registers
+    constexpr int PARTS = Pack<T>::SIZE / Pack<A>::SIZE;  // query packs to a key pack
     const int token = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     for (int base = 0; base < vectors; base += AT_ONCE) {
         A dot[AT_ONCE] = {};
@@ -78,8 +80,12 @@ __device__ __forceinline__ void score_tile(SplitShared<T, HEAD, VECTORS>& s, int
             for (int v = 0; v < AT_ONCE; ++v) {
                 if (base + v >= vectors) break;
 #pragma unroll
-                for (int e = 0; e < Pack<T>::SIZE; ++e)
-                    dot[v] = fused(s.queries[base + v][chunk * Pack<T>::SIZE + e], widen(key.at[e]), dot[v]);
+                for (int part = 0; part < PARTS; ++part) {
+                    const Pack<A> query = s.queries[base + v][chunk * PARTS + part];
+#pragma unroll
+                    for (int e = 0; e < Pack<A>::SIZE; ++e)
+                        dot[v] = fused(query.at[e], widen(key.at[part * Pack<A>::SIZE + e]), dot[v]);
+                }
             }
         }
 #pragma unroll
@@ -134,9 +140,9 @@ __device__ __forceinline__ void accumulate_tile(SplitShared<T, HEAD, VECTORS>& s
         A value[STEP][2];
 #pragma unroll
         for (int t = 0; t < STEP; ++t) {
-            const T* element = s.values[start + t][0].at + 2 * pair;
-            value[t][0] = widen(element[0]);
-            value[t][1] = widen(element[1]);
+            const Pair<T> two = reinterpret_cast<const Pair<T>*>(s.values[start + t])[pair];
+            value[t][0] = widen(two.at[0]);
+            value[t][1] = widen(two.at[1]);
         }
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
@@ -197,7 +203,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (int i = tid; i < vectors * HEAD; i += THREADS) {
         const int v = i / HEAD;
         const long long row = first_row + v / block_heads, head = first_head + v % block_heads;
-        s.queries[v][i % HEAD] = widen(queries[(row * heads + head) * HEAD + i % HEAD]);
+        s.query(v)[i % HEAD] = widen(queries[(row * heads + head) * HEAD + i % HEAD]);
     }
     __syncthreads();
 

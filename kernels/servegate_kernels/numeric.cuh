@@ -48,6 +48,12 @@ __device__ __forceinline__ A minus_infinity() {
     return static_cast<A>(__int_as_float(static_cast<int>(0xff800000)));
 }
 
+// Two neighbours, loaded at once.
+template <typename T>
+struct alignas(2 * sizeof(T)) Pair {
+    T at[2];
+};
+
 // 16 bytes of T: one load of a thread.
 template <typename T>
 struct alignas(16) Pack {

@@ -312,11 +312,11 @@ class Kernels:
         seeds: torch.Tensor,
         positions: torch.Tensor,
     ) -> torch.Tensor:
-        """Draws one token a row from logits [R, vocabulary] (masked: -inf) -> ids int64 [R], -1: none can be
-        drawn.
+        """Draws one token a row from logits [R, vocabulary], masked tokens -inf -> ids int64 [R].
 
-        Per row [R]: temperature float64 (0: greedy), top_k int64 (0: off), top_p float64 (1: off), min_p
-        float64 (0: off), seed and position int64. Transforms apply in that order; ties go to the lowest id.
+        Per row [R]: temperature float64 (below 1e-5: greedy), top_k int64 (0: off), top_p float64 (1: off),
+        min_p float64 (0: off), seed and position int64. The transforms apply in that order; ties go to the
+        lowest id. -1: all tokens are masked, or a logit is NaN or +inf.
         """
         element = self._check.element(logits, "logits")
         rows, vocabulary = self._check.shape(logits, "logits", 2)

@@ -1,16 +1,20 @@
 // Stateless sampling: the noise of a draw is a hash of (seed, position, token id), so that neither the batch nor
 // preemption can move it. Gumbel-max: the argmax of logit / T + g over the kept tokens is a draw from their softmax.
 //
-// Order of the transforms: temperature, top-k, top-p over what top-k kept, min-p. Every one of them keeps a prefix of
-// the order of ordering.cuh, so the kept set is one prefix: all values above a threshold and the first few ids at it.
+// Order of the transforms: temperature as (logit - highest) / T, so that no T overflows; top-k; top-p over what top-k
+// kept; min-p. Each keeps a prefix of the order of ordering.cuh, so the kept set is one prefix: all values above a
+// threshold and the first few ids at it.
 #include "ordering.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
+constexpr double GREEDY_BELOW = 1e-5;  // temperatures under this are greedy
+
 using Bits = unsigned long long;
 
-// u in (0, 1) from the upper 53 bits of a splitmix64-finalised hash (Steele, Lea and Flood, 2014); g = -log(-log(u)).
+// u in (0, 1] from the upper 53 bits of a splitmix64-finalised hash (Steele, Lea and Flood, 2014); g = -log(-log(u)).
+// The largest of them rounds to u = 1 and g = inf: kept finite.
 __device__ __forceinline__ double gumbel_noise(Bits seed, Bits position, Bits token) {
     Bits x = seed * 0x9E3779B97F4A7C15ull + position * 0xBF58476D1CE4E5B9ull + token * 0x94D049BB133111EBull;
     x ^= x >> 30;
@@ -18,12 +22,11 @@ __device__ __forceinline__ double gumbel_noise(Bits seed, Bits position, Bits to
     x ^= x >> 27;
     x *= 0x94D049BB133111EBull;
     x ^= x >> 31;
-    return -log(-log((static_cast<double>(x >> 11) + 0.5) * 0x1p-53));
+    return fmin(-log(-log((static_cast<double>(x >> 11) + 0.5) * 0x1p-53)), 0x1.fffffffffffffp1023);
 }
 
-// Maps doubles to integers of the same order, -0 and 0 to one; NaN to 0, below -inf.
+// Maps doubles (no NaN) to integers of the same order, above 0; -0 and 0 to one.
 __device__ __forceinline__ Bits order_bits(double value) {
-    if (value != value) return 0;
     const Bits bits = static_cast<Bits>(__double_as_longlong(value + 0.0));
     return bits >> 63 ? ~bits : bits | 0x8000000000000000ull;
 }
@@ -48,7 +51,8 @@ struct Row {
     double highest, temperature;
 
     __device__ double value(long long i) const { return static_cast<double>(widen(logits[i])); }
-    __device__ double weight(double x) const { return x == highest ? 1.0 : exp((x - highest) / temperature); }
+    __device__ double scaled(double x) const { return (x - highest) / temperature; }
+    __device__ double weight(double x) const { return exp(scaled(x)); }
 
     // How many tokens (COUNT) or how much weight lies at or above the bits, in a fixed order.
     template <bool COUNT>
@@ -91,9 +95,9 @@ __device__ __forceinline__ Prefix shorter(Prefix a, Prefix b) {
     return a.ties < b.ties ? a : b;
 }
 
-// grid (rows). logits [rows, vocabulary], masked tokens -inf; per row: temperature (0: greedy), top_k (0: off),
-// top_p (1: off, 0: the best token), min_p (0: off), seed, position of the token being drawn. drawn [rows];
-// -1 where no token can be drawn (all masked, or NaN).
+// grid (rows). logits [rows, vocabulary], masked tokens -inf; per row: temperature, top_k (0: off), top_p (1: off,
+// 0: the best token), min_p (0: off), seed, position of the token being drawn. drawn [rows]; -1 where no token can be
+// drawn: all are masked, or one is NaN or +inf.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
     sample(const T* logits, const double* temperatures, const long long* top_ks, const double* top_ps, const double* min_ps,
@@ -105,13 +109,15 @@ __global__ void __launch_bounds__(THREADS, 1)
 
     Candidate best = {-infinity, vocabulary};
     for (long long i = threadIdx.x; i < vocabulary; i += THREADS) {
-        const Candidate candidate = {static_cast<double>(widen(x[i])), i};
+        const double value = static_cast<double>(widen(x[i]));
+        const Candidate candidate = {value == value ? value : infinity, i};
         if (candidate.value > -infinity && before(candidate, best)) best = candidate;
     }
     best = block_first<WARPS>(best, shared.candidates);
     const double temperature = temperatures[row];
-    if (best.id == vocabulary || temperature == 0.0) {
-        if (threadIdx.x == 0) drawn[row] = best.id == vocabulary ? -1 : best.id;
+    const bool drawable = best.id < vocabulary && best.value < infinity;
+    if (!drawable || temperature < GREEDY_BELOW) {
+        if (threadIdx.x == 0) drawn[row] = drawable ? best.id : -1;
         return;
     }
 
@@ -149,7 +155,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         const Bits bits = order_bits(value);
         if (bits < kept.threshold || (bits == kept.threshold && rank++ >= kept.ties)) continue;
         if (tokens.weight(value) < lowest_weight) continue;
-        const Candidate candidate = {value / temperature + gumbel_noise(seed, position, static_cast<Bits>(i)), i};
+        const double noise = gumbel_noise(seed, position, static_cast<Bits>(i));
+        const Candidate candidate = {tokens.scaled(value) + noise, i};
         if (before(candidate, chosen)) chosen = candidate;
     }
     chosen = block_first<WARPS>(chosen, shared.candidates);

@@ -7,6 +7,7 @@ what it checks on the way and what it cannot.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -129,10 +130,11 @@ def build(text: str, expressions: Sequence[str], *, sanitize: bool = False) -> P
     ]
     folder = cache_folder() / "shim"
     target = folder / f"{key}.so"
-    if target.exists():
-        return target
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with (folder / f"{key}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test processes wait for one build
+        if target.exists():
+            return target
         for name, header in headers.items():
             (Path(scratch) / name).write_text(header, encoding="utf-8")
         (Path(scratch) / "unit.cpp").write_text(unit, encoding="utf-8")
@@ -140,7 +142,6 @@ def build(text: str, expressions: Sequence[str], *, sanitize: bool = False) -> P
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ShimError(f"g++ failed:\n{done.stderr[-4000:]}")
-        # Two processes may build at once: the rename is atomic and both made the same file.
         (Path(scratch) / "unit.so").replace(target)
     return target
 

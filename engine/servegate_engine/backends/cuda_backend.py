@@ -1,0 +1,249 @@
+"""The model on this project's own CUDA kernels: on a GPU, or on the host shim in tests.
+
+Every kernel gives a row the same bits whatever shares its launch, so native numerics are batch-invariant
+here; reference numerics are float64 throughout, as on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import torch
+
+from servegate_engine.batch import StepBatch
+from servegate_engine.config import EngineConfig, ModelConfig, Numerics
+from servegate_engine.errors import ConfigError
+from servegate_engine.models.decoder import Decoder, Weights
+from servegate_engine.models.rope import rope_tables
+from servegate_kernels import resources
+from servegate_kernels.launcher import ACCUMULATOR_OF, ELEMENT_OF, Launcher
+from servegate_kernels.loader import DeviceError, DeviceLauncher
+from servegate_kernels.ops import AttentionPlan, Kernels
+from servegate_kernels.plan import RowPlan, plan_rows
+from servegate_kernels.sources import HEAD_SIZES
+
+
+def compute_dtype(numerics: Numerics) -> torch.dtype:
+    """float64 for reference, bfloat16 for native."""
+    return torch.float64 if numerics == "reference" else torch.bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The integers of one step on the device, views of one buffer: one copy a step moves them all."""
+
+    buffer: torch.Tensor
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    logit_rows: torch.Tensor | None
+    """None: all rows."""
+    attention: AttentionPlan
+
+    @staticmethod
+    def place(
+        batch: StepBatch,
+        plan: RowPlan,
+        *,
+        device: torch.device,
+        block_size: int,
+        table_width: int,
+        pad: int = 0,
+    ) -> _Step:
+        """Adds ``pad`` rows at the end, each a sequence of its own that sees no token and writes none."""
+        parts = _integers(batch, plan, table_width, pad)
+        buffer = torch.tensor([x for part in parts for x in part], dtype=torch.int64).to(device)
+        lengths = [len(part) for part in parts]
+        ids, positions, slots, row_sequence, row_tokens, blocks, tables, logit_rows = torch.split(
+            buffer, lengths
+        )
+        attention = AttentionPlan(
+            tables=tables.view(-1, table_width),
+            row_sequence=row_sequence,
+            row_tokens=row_tokens,
+            row_blocks=blocks.view(-1, 2),
+            block_size=block_size,
+            heads_per_block=plan.heads_per_block,
+            vectors=plan.vectors,
+            splits=plan.splits,
+        )
+        return _Step(buffer, ids, positions, slots, logit_rows if len(parts[-1]) else None, attention)
+
+
+def _integers(batch: StepBatch, plan: RowPlan, table_width: int, pad: int) -> list[Sequence[int]]:
+    """In the order of the buffer: ids, positions, slots, row sequences, row tokens, row blocks, tables, and
+    logit rows (none if all are wanted)."""
+    padding, rows, sequences = [0] * pad, len(batch.token_ids), len(batch.sequences)
+    tables: list[int] = []
+    for sequence in batch.sequences:
+        tables += (sequence.block_table + (-1,) * table_width)[:table_width]
+    return [
+        [*batch.token_ids, *padding],
+        [*batch.positions, *padding],
+        [*batch.slots, *([-1] * pad)],
+        [*plan.row_sequence, *range(sequences, sequences + pad)],
+        [*plan.row_tokens, *padding],
+        [x for block in plan.row_blocks for x in block]
+        + [x for i in range(rows, rows + pad) for x in (i, 1)],
+        tables + [-1] * (table_width * pad),
+        batch.logit_rows if len(batch.logit_rows) < rows else (),
+    ]
+
+
+class CudaBackend:
+    """A decoder with its paged KV pool on one device; implements ``Backend`` and ``Ops``.
+
+    On a GPU a step of pure decode is replayed from a CUDA graph, one for each (rows, splits) rounded up to
+    powers of two; every other step is launched kernel by kernel. Both give the same bits.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, engine: EngineConfig, launcher: Launcher | None = None
+    ) -> None:
+        """``weights`` in the dtype to compute in. ``launcher``: the first GPU if not given.
+
+        Raises ConfigError, in one line: no usable GPU, a head size without kernels, not enough memory.
+        """
+        if config.head_dim not in HEAD_SIZES:
+            raise ConfigError(f"model: head_dim {config.head_dim} has no CUDA kernels, only {HEAD_SIZES}")
+        try:
+            launcher = launcher or DeviceLauncher()
+        except DeviceError as error:
+            raise ConfigError(f"CUDA backend: {error}") from error
+        self._config, self._launcher, self._kernels = config, launcher, Kernels(launcher)
+        self._device, self._block_size = launcher.device, engine.block_size
+        self._dtype = weights["embed"].dtype
+        slots = engine.num_blocks * engine.block_size
+        positions = min(config.max_position, slots)
+        self._table_width = -(-positions // engine.block_size)
+        try:
+            self._model = Decoder(config, {name: w.to(self._device) for name, w in weights.items()})
+            shape = (config.num_layers, 2, slots, config.num_kv_heads, config.head_dim)
+            self.kv = torch.zeros(shape, dtype=self._dtype, device=self._device)
+            """The pool: [layers, K and V, slots, kv_heads, head_dim]."""
+        except torch.OutOfMemoryError as error:
+            reason = str(error).splitlines()[0]
+            wanted = f"weights and {engine.num_blocks} KV blocks"
+            raise ConfigError(f"CUDA backend: {wanted} do not fit: {reason}") from error
+        tables = rope_tables(positions, config.head_dim, config.rope_theta, config.rope_scaling)
+        self._cos, self._sin = (x.to(self._device, ACCUMULATOR_OF[self._dtype]) for x in tables)
+        self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
+        self._step: _Step
+
+    @torch.inference_mode()
+    def forward(self, batch: StepBatch) -> torch.Tensor:
+        """See ``Backend``: logits on the device, float64 or float32."""
+        plan = plan_rows(
+            [(sequence.length, sequence.context_length) for sequence in batch.sequences],
+            group_size=self._config.num_heads // self._config.num_kv_heads,
+            element=ELEMENT_OF[self._dtype],
+            head_size=self._config.head_dim,
+        )
+        decode = len(batch.sequences) == len(batch.token_ids) == len(batch.logit_rows) > 0
+        if decode and self._device.type == "cuda":
+            return self._replay(batch, plan)
+        return self._run(self._place(batch, plan), batch)
+
+    def describe(self) -> dict[str, str]:
+        """See ``Backend``."""
+        facts = {
+            "backend": "cuda",
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "torch": str(torch.__version__),
+            "kernels": resources.digest()[:16],
+        }
+        if self._device.type != "cuda":
+            return facts | {"device": "host shim"}
+        major, minor = torch.cuda.get_device_capability(self._device)
+        return facts | {
+            "device": torch.cuda.get_device_name(self._device),
+            "architecture": f"sm_{major}{minor}",
+            "cuda": str(torch.version.cuda),
+            "cupy": next(
+                f"{d.name} {d.version}" for d in metadata.distributions() if d.name.startswith("cupy-cuda")
+            ),
+        }
+
+    def _place(self, batch: StepBatch, plan: RowPlan, pad: int = 0) -> _Step:
+        return _Step.place(
+            batch,
+            plan,
+            device=self._device,
+            block_size=self._block_size,
+            table_width=self._table_width,
+            pad=pad,
+        )
+
+    def _run(self, step: _Step, batch: StepBatch) -> torch.Tensor:
+        self._step = step
+        return self._model.forward(self, batch)
+
+    def _replay(self, batch: StepBatch, plan: RowPlan) -> torch.Tensor:
+        """A decode step through its graph, captured when its key first occurs."""
+        rows, splits = _power_of_two(len(batch.token_ids)), _power_of_two(plan.splits)
+        step = self._place(batch, replace(plan, splits=splits), pad=rows - len(batch.token_ids))
+        graph = self._graphs.get((rows, splits))
+        if graph is None:
+            graph = self._graphs[rows, splits] = _DecodeGraph(self, step, batch)
+        return graph.replay(step)[: len(batch.token_ids)]
+
+    # The operations the model is written in.
+
+    def embed(self, batch: StepBatch, weight: torch.Tensor) -> torch.Tensor:
+        return self._kernels.embedding(weight, self._step.token_ids)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return self._kernels.rms_norm(x.contiguous(), weight, eps)
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._kernels.add_rms_norm(x, residual, weight, eps)
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        # Logits keep the accumulator's precision: rounding them to bfloat16 would make ties of near-ties.
+        out_dtype = ACCUMULATOR_OF[x.dtype] if weight is self._model.lm_head else None
+        return self._kernels.matmul(x, weight, bias, out_dtype=out_dtype)
+
+    def attention(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: StepBatch
+    ) -> torch.Tensor:
+        step, (key_pool, value_pool) = self._step, self.kv[layer]
+        q = self._kernels.rope(q, self._cos, self._sin, step.positions)
+        k = self._kernels.rope(k, self._cos, self._sin, step.positions)
+        self._kernels.write_kv(k, v, key_pool, value_pool, step.slots)
+        out = self._kernels.attention(q, key_pool, value_pool, step.attention, self._config.head_dim**-0.5)
+        return out.view(q.shape[0], -1)
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        return self._kernels.silu_mul(gate_up)
+
+    def rows(self, x: torch.Tensor, batch: StepBatch) -> torch.Tensor:
+        return x if self._step.logit_rows is None else self._kernels.embedding(x, self._step.logit_rows)
+
+
+class _DecodeGraph:
+    """One captured decode step: its inputs and its logits stay where they were when it was captured."""
+
+    def __init__(self, backend: CudaBackend, step: _Step, batch: StepBatch) -> None:
+        self._step = step
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            backend._run(step, batch)  # compiles what is missing: no compiling while capturing
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._logits = backend._run(step, batch)
+
+    def replay(self, step: _Step) -> torch.Tensor:
+        """Logits of the step, a copy: the next replay overwrites the graph's own."""
+        self._step.buffer.copy_(step.buffer)
+        self._graph.replay()
+        return self._logits.clone()
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

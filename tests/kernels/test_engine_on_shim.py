@@ -1,0 +1,114 @@
+"""The whole model on the CUDA backend, its kernels on the host shim, against the PyTorch backend."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from servegate_engine.backends.cuda_backend import CudaBackend
+from servegate_engine.backends.torch_backend import TorchBackend
+from servegate_engine.config import EngineConfig, ModelConfig
+from servegate_engine.errors import ConfigError
+from servegate_kernels.ops import Kernels
+
+sys.path.append(str(Path(__file__).parents[1] / "engine"))  # the engine's toy models and page driver
+
+from paged import Driver
+from toy import TOYS, toy_weights
+
+IDS = [(7 * i * i + 3 * i) % 96 for i in range(21)]
+OTHERS = [IDS[5:12], [3], IDS[::-1]]
+
+
+def toy(name: str) -> ModelConfig:
+    return replace(TOYS[name], head_dim=64)
+
+
+def make(
+    kernels: Kernels, config: ModelConfig, dtype: torch.dtype, block_size: int = 16, seed: int = 0
+) -> tuple[CudaBackend, Driver]:
+    engine = EngineConfig(
+        block_size=block_size,
+        num_blocks=-(-256 // block_size),
+        numerics="reference" if dtype == torch.float64 else "native",
+    )
+    backend = CudaBackend(config, toy_weights(config, dtype), engine, kernels.launcher)
+    return backend, Driver(backend, block_size, engine.num_blocks, seed)
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_reference_equals_the_torch_backend(kernels: Kernels, name: str) -> None:
+    """Tokens equal, logprobs within the 1e-9 nat that reference numerics promise between CPU and GPU."""
+    config = toy(name)
+    engine = EngineConfig(block_size=16, num_blocks=16, numerics="reference")
+    torch_driver = Driver(TorchBackend(config, toy_weights(config, torch.float64), engine), 16, 16)
+    expected = torch_driver.run(IDS)
+    result = make(kernels, config, torch.float64)[1].run(IDS, 7)
+    assert torch.equal(result.argmax(-1), expected.argmax(-1))
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_bits_do_not_depend_on_pages_chunks_or_neighbours(kernels: Kernels, dtype: torch.dtype) -> None:
+    """Native numerics as well: what the PyTorch backend cannot promise on a CPU."""
+    config = toy("llama")
+    expected = make(kernels, config, dtype)[1].run(IDS)
+    for block_size, chunk in ((1, 8), (3, None), (64, 1)):
+        assert torch.equal(
+            make(kernels, config, dtype, block_size, seed=block_size)[1].run(IDS, chunk), expected
+        )
+    together = make(kernels, config, dtype, 4)[1].run_together([*OTHERS, IDS], 1)
+    assert torch.equal(together[-1], expected)
+
+
+def test_padding_rows_change_nothing(kernels: Kernels) -> None:
+    """What a CUDA graph of decode runs on: rows that see no token and write none."""
+    config = toy("llama")
+    backend, driver = make(kernels, config, torch.bfloat16)
+    expected = driver.run(IDS, 1)
+    backend, driver = make(kernels, config, torch.bfloat16)
+    place = backend._place
+    backend._place = lambda batch, plan, pad=0: place(batch, plan, pad=3)  # type: ignore[method-assign]
+    run = backend._run
+    backend._run = lambda step, batch: run(step, batch)[: len(batch.token_ids)]  # type: ignore[method-assign]
+    assert torch.equal(driver.run(IDS, 1), expected)
+
+
+def test_only_the_wanted_rows_get_logits(kernels: Kernels) -> None:
+    backend, driver = make(kernels, toy("llama"), torch.float64)
+    forward = backend.forward
+    every: list[torch.Tensor] = []
+    backend.forward = lambda batch: every.append(forward(batch)) or every[-1]  # type: ignore[method-assign,func-returns-value]
+    driver.run(IDS)
+    backend, driver = make(kernels, toy("llama"), torch.float64)
+    some: list[torch.Tensor] = []
+    wanted = backend.forward
+    backend.forward = lambda batch: (  # type: ignore[method-assign]
+        some.append(wanted(replace(batch, logit_rows=(2, 20)))) or every[0]  # type: ignore[func-returns-value]
+    )
+    driver.run(IDS)
+    assert torch.equal(some[0], every[0][[2, 20]])
+
+
+def test_the_fingerprint_names_the_kernels(kernels: Kernels) -> None:
+    facts = make(kernels, toy("llama"), torch.bfloat16)[0].describe()
+    assert facts["backend"] == "cuda"
+    assert facts["device"] == "host shim"
+    assert facts["dtype"] == "bfloat16"
+    assert len(facts["kernels"]) == 16
+
+
+def test_a_head_size_without_kernels_is_one_clear_line(kernels: Kernels) -> None:
+    with pytest.raises(ConfigError, match="head_dim 16 has no CUDA kernels"):
+        make(kernels, TOYS["llama"], torch.float64)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_no_device_is_one_clear_line() -> None:
+    config = toy("llama")
+    with pytest.raises(ConfigError, match=r"^CUDA backend: [^\n]+$"):
+        CudaBackend(config, toy_weights(config, torch.float64), EngineConfig(numerics="reference"))
