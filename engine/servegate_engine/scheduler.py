@@ -11,7 +11,7 @@ tokens with KV and a target, ``len(token_ids)``; a step closes part of that gap.
    prefills still need, and for one more block per running request: a newcomer must not cause the next
    preemption.
 4. **Preemption** frees the request that was admitted last and puts it at the head of the queue, to be
-   recomputed. A step that preempted admits nobody.
+   recomputed. By 3 a step that preempted admits nobody: the rest of what the victim gave up cannot hold it.
 
 Progress is certain: the first running request is the last to be preempted, it gets tokens in every step,
 and a request that could not fit into the empty pool is refused by ``add`` or ended by ``append``.
@@ -89,11 +89,9 @@ class Scheduler:
         Raises:
             StalledError: there are requests and none of them can run; it can only be a fault in here.
         """
-        preemptions = self.counters.preemptions
         prefills = self._schedule_decodes()
         budget = self._config.max_batched_tokens - (len(self.running) - len(prefills))
-        may_admit = self.counters.preemptions == preemptions
-        self._schedule_prefills(prefills, min(budget, self._max_prefill), may_admit)
+        self._schedule_prefills(prefills, min(budget, self._max_prefill))
         scheduled = [request for request in self.running if request.num_scheduled]
         if scheduled:
             self.counters.steps += 1
@@ -190,27 +188,25 @@ class Scheduler:
         prefills = []
         size = self.pool.block_size
         for request in self.running:  # safe: a preemption only takes from the end of the list
-            request.num_scheduled = 0
             if len(request.token_ids) - request.num_computed > 1:
                 prefills.append(request)
             elif request.num_computed < len(request.blocks) * size or self._grow(request, 1):
                 request.num_scheduled = 1
         return prefills
 
-    def _schedule_prefills(self, prefills: list[Request], left: int, may_admit: bool) -> None:
-        """Share ``left`` tokens among ``prefills`` and, if ``may_admit``, the head of the queue."""
+    def _schedule_prefills(self, prefills: list[Request], left: int) -> None:
+        """Share ``left`` tokens among ``prefills`` and, as room allows, the head of the queue."""
         grants = []
         for request in prefills:
             grants.append(min(request.num_uncomputed, (left + 1) // 2))
             left -= grants[-1]
-        if may_admit:
-            spare = self._spare_blocks(prefills)
-            while left and (admitted := self._admit(spare)) is not None:
-                request, taken = admitted
-                spare -= taken
-                prefills.append(request)
-                grants.append(min(request.num_uncomputed, (left + 1) // 2))
-                left -= grants[-1]
+        spare = self._spare_blocks(prefills)
+        while left and (admitted := self._admit(spare)) is not None:
+            request, taken = admitted
+            spare -= taken
+            prefills.append(request)
+            grants.append(min(request.num_uncomputed, (left + 1) // 2))
+            left -= grants[-1]
         preemptions = self.counters.preemptions
         for request, grant in zip(prefills, grants, strict=True):
             extra = min(request.num_uncomputed - grant, left)

@@ -371,7 +371,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def step(self) -> None:
+        scheduler = self.engine._scheduler
+        running, preemptions = set(scheduler.running), scheduler.counters.preemptions
         collect(self.results, self.engine.step())
+        if scheduler.counters.preemptions > preemptions:
+            assert running.issuperset(scheduler.running), "a step that preempted admitted somebody"
 
     @rule(count=st.integers(2, 10))
     def steps(self, count: int) -> None:

@@ -242,6 +242,17 @@ def test_prefill_may_preempt_a_decode_that_came_later() -> None:
     assert (early.meter.completion, late.meter.completion) == (2, 16)
 
 
+def test_prefill_that_was_preempted_in_this_step_gets_nothing_more() -> None:
+    scheduler = make_scheduler(num_blocks=20, max_batched_tokens=8, prefix_cache=False)
+    first, second = make_request("first", prompt(40), 1), make_request("second", prompt(36, 1), 1)
+    add(scheduler, first, second)
+    step(scheduler)
+    scheduler.pool.allocate(scheduler.pool.num_free)  # somebody else takes all the room
+    assert scheduler.schedule() == [first]
+    assert list(scheduler.waiting) == [second]
+    assert (second.blocks, second.num_scheduled) == ([], 0)
+
+
 def test_leaked_blocks_end_in_a_report_and_not_in_a_hang() -> None:
     """engines.md 21 (vllm#45387): running 0, waiting N, for ever."""
     scheduler = make_scheduler(num_blocks=2)
