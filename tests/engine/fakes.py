@@ -173,3 +173,27 @@ def run_alone(request: Request, **engine: object) -> Result:
 
 def used_blocks(engine: Engine) -> int:
     return engine._scheduler.pool.num_used
+
+
+def preempt(engine: Engine) -> None:
+    """Force what the scheduler does when room runs out."""
+    if engine._scheduler.running:
+        engine._scheduler._preempt(engine._scheduler.running[-1])
+
+
+def assert_as_alone(request: Request, result: Result, **alone: object) -> None:
+    expected = run_alone(request, **alone)
+    assert (result.token_ids, result.logprobs, result.finish) == (
+        expected.token_ids,
+        expected.logprobs,
+        expected.finish,
+    )
+
+
+def assert_meter_adds_up(request: Request, result: Result) -> None:
+    meter = request.meter
+    assert meter.prompt == len(request.prompt_ids)
+    assert meter.scored == len(request.score_ids)
+    assert meter.completion == (0 if request.score_ids else len(result.token_ids))
+    if result.token_ids:
+        assert meter.prompt == meter.cached + meter.computed
