@@ -25,6 +25,8 @@ _FOLLOWS_LENGTH: Final = (
     "steps",
 )
 """What moves with the length of answers, whatever the engine does."""
+_LENGTH_MATTERS: Final = 0.02
+"""A smaller relative change of length explains nothing."""
 _BY_KIND: Final = ("pin", "exact", "logprob", "quality", "cost", "timed", "prompt", "workload")
 _PREFILL: Final = ("ttft", "prefill")
 _DECODE: Final = ("itl", "decode", "stall")
@@ -61,11 +63,11 @@ def _passed(comparison: Comparison) -> str:
 def _regressed(comparison: Comparison) -> str:
     rows = comparison.rows
     failing = [row for row in rows if row.gating and row.state is State.REGRESSED]
-    length = next((r for r in rows if r.metric in _LENGTHS and r.state is State.REGRESSED), None)
+    length = _length_that_explains(rows, failing)
     lead = length or min(failing, key=lambda row: (_BY_KIND.index(row.kind), -_size(row)))
     parts = [_in_words(lead)]
     if length is not None:
-        followers = [r for r in failing if r.metric in _FOLLOWS_LENGTH and r.workload == length.workload]
+        followers = [r for r in failing if r.metric in _FOLLOWS_LENGTH]
         if followers:
             names = " and ".join(_name(row) for row in followers[:2])
             parts.append(f"{names} {'follows' if len(followers) == 1 else 'follow'}")
@@ -75,6 +77,16 @@ def _regressed(comparison: Comparison) -> str:
         parts.append(f"{count(others, 'other row')} regressed")
     parts += [*_cause(comparison), *_shorter(rows), *_trade_off(rows)]
     return "; ".join(parts)
+
+
+def _length_that_explains(rows: Sequence[Row], failing: Sequence[Row]) -> Row | None:
+    """A length that failed; or one that nobody gates on, where what follows from lengths failed."""
+    moved = [r for r in rows if r.metric in _LENGTHS and r.state is State.REGRESSED]
+    gated = [row for row in moved if row.gating]
+    if gated:
+        return gated[0]
+    large = [row for row in moved if _size(row) >= _LENGTH_MATTERS]
+    return large[0] if large and any(row.metric in _FOLLOWS_LENGTH for row in failing) else None
 
 
 def _cause(comparison: Comparison) -> list[str]:
@@ -95,7 +107,7 @@ def _cause(comparison: Comparison) -> list[str]:
 
 def _shorter(rows: Sequence[Row]) -> list[str]:
     """Latency that improved because there was less to say is no improvement."""
-    shrunk = next((r for r in rows if r.metric in _LENGTHS and r.change is not None and r.change < 0), None)
+    shrunk = next((r for r in rows if r.metric in _LENGTHS and (r.change or 0) <= -_LENGTH_MATTERS), None)
     faster = [r for r in rows if r.kind == "timed" and r.state is State.IMPROVED]
     if shrunk is None or not faster:
         return []

@@ -157,7 +157,8 @@ def _by_tolerance(spec: MetricSpec, rule: Rule | None, base: float, head: float)
 
 def _moved(spec: MetricSpec, base: float, head: float) -> str:
     if spec.between:
-        return f"differs by {amount(head, spec.unit)}"
+        is_count = spec.unit not in ("share", "nat")
+        return f"{number(head)} {spec.says}" if is_count else f"{amount(head, spec.unit)}: {spec.says}"
     if base == 0:
         return f"from zero to {amount(head, spec.unit)}"
     change = _share(base, head)

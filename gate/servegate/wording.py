@@ -20,7 +20,8 @@ def number(value: float) -> str:
         return f"{int(value):,}"
     if 1e-4 <= abs(value) < 1e15:
         digits = max(0, 3 - math.floor(math.log10(abs(value))))
-        return f"{value:,.{digits}f}"
+        text = f"{value:,.{digits}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:.4g}"
 
 

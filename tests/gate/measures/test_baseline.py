@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arms import answer, behaviour, latency, record, request
+from arms import answer, behaviour, latency, record, request, suite
 
 from servegate.baseline import load_baseline, plan_update, write_baseline
+from servegate.compare import compare
 from servegate.errors import UsageError
 from servegate.extract import facts
 from servegate.facts import Facts
 from servegate.files import write_facts
+from servegate.verdict import Outcome, decide
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +113,12 @@ def test_a_changed_answer_is_a_small_diff(tmp_path: Path) -> None:
         texts.append((tmp_path / "support" / "behaviour.json").read_text().splitlines())
     changed = [(old, new) for old, new in zip(*texts, strict=True) if old != new]
     assert changed == [('          "completion_ids": [1, 2, 3],', '          "completion_ids": [1, 9, 3],')]
+
+
+def test_a_verdict_never_becomes_the_next_baseline(tmp_path: Path) -> None:
+    """dbt-bouncer#645: a pull request was compared with its own earlier pushes, and 0.6 s more became 0 %."""
+    rules = suite({"token_ids": {"equal": True}})
+    write_baseline(tmp_path, both(1, 2), reason=None)
+    for _ in range(2):
+        stored = load_baseline(tmp_path, "support", "any")
+        assert decide(compare(stored, both(1, 3), rules), rules.policy).outcome is Outcome.REGRESSED

@@ -89,7 +89,7 @@ def test_finish_reasons_of_native_workloads_are_compared_as_shares() -> None:
     cut = latency(*answers[:3], request("p3", finish_reason="length"))
     found = row(compared(record(once), record(cut), {"finish_reasons": {"equal": True}}), "finish_reasons")
     assert found.state is State.REGRESSED
-    assert found.reason == "must be equal: differs by 1 prompts"
+    assert found.reason == "must be equal: 1 answers that ended for another reason than the base's"
 
 
 def test_lengths_that_moved_are_seen_where_the_mean_stands_still() -> None:

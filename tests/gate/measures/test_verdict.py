@@ -142,6 +142,29 @@ def test_the_settings_that_changed_are_the_suspect() -> None:
     )
 
 
+def test_a_length_that_hardly_moved_explains_nothing() -> None:
+    base = record(latency(*[request(f"p{i}", first=100, gaps=[10] * 99) for i in range(20)]))
+    longer = request("p0", first=900, gaps=[10] * 100)
+    head = record(latency(longer, *[request(f"p{i}", first=900, gaps=[10] * 99) for i in range(1, 20)]))
+    line = verdict(base, head, {"ttft_p50": {"change": "10%"}}).headline
+    assert line.startswith("FAIL: ttft p50 rose in latency (100 ms -> 900 ms, +800 %)")
+
+
+def test_a_length_without_a_rule_is_named_where_cost_failed() -> None:
+    base, head = record(behaviour(answer("a", [1, 2]))), record(behaviour(answer("a", [1, 2, 3, 4])))
+    line = verdict(base, head, {"cost_per_request": {"change": "3%"}}, prices=PRICES).headline
+    assert line == (
+        "FAIL: completion tokens doubled in behaviour (2 tokens -> 4 tokens, +100 %); "
+        "behaviour.cost_per_request follows"
+    )
+
+
+def test_an_invalid_number_fails_without_a_rule() -> None:
+    run = record(behaviour(answer("a", [1])), latency(request(first=0)))
+    result = verdict(run, run, {"token_ids": {"equal": True}})
+    assert result.outcome is Outcome.FAILED
+
+
 def test_a_pin_that_does_not_hold_leads() -> None:
     run = record(behaviour(answer("a", [1])), software={"engine": "servegate 0.2.0"})
     result = verdict(run, run, {"token_ids": {"equal": True}}, pins={"engine": "servegate 0.1"})
