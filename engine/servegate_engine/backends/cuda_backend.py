@@ -131,6 +131,8 @@ class CudaBackend:
         self._cos, self._sin = (x.to(self._device, ACCUMULATOR_OF[self._dtype]) for x in tables)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
         self._step: _Step
+        self.use_graphs = self._device.type == "cuda"
+        """Replay decode steps from CUDA graphs; off, each kernel is launched on its own: the same bits."""
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> torch.Tensor:
@@ -142,7 +144,7 @@ class CudaBackend:
             head_size=self._config.head_dim,
         )
         decode = len(batch.sequences) == len(batch.token_ids) == len(batch.logit_rows) > 0
-        if decode and self._device.type == "cuda":
+        if decode and self.use_graphs:
             return self._replay(batch, plan)
         return self._run(self._place(batch, plan), batch)
 
