@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from servegate_kernels import sources
+from servegate_kernels import doctor, sources
 from servegate_kernels.launcher import Argument
-
-_OLDEST_CAPABILITY = (8, 0)
-"""bfloat16 tensor cores and asynchronous copies."""
 
 
 class DeviceError(RuntimeError):
@@ -33,28 +30,11 @@ class DeviceLauncher:
     """
 
     def __init__(self, index: int = 0) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise DeviceError(
-                "CuPy is not installed: pip install 'servegate[cuda13]' (or [cuda12])"
-            ) from error
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                "torch finds no CUDA device: install a CUDA build of torch and an NVIDIA driver"
-            )
-        capability = torch.cuda.get_device_capability(index)
-        if capability < _OLDEST_CAPABILITY:
-            name, found = torch.cuda.get_device_name(index), ".".join(map(str, capability))
-            raise DeviceError(
-                f"{name} has compute capability {found}; the kernels need 8.0 (Ampere) or newer"
-            )
-        try:
-            cupy.cuda.runtime.getDeviceCount()
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise DeviceError(
-                f"CuPy cannot use the driver ({error}): install the CuPy built for its CUDA"
-            ) from error
+        found = doctor.problems(doctor.gather())
+        if found:
+            raise DeviceError("; ".join(found))
+        import cupy
+
         self.device = torch.device("cuda", index)
         self._cupy: Any = cupy
         self._functions: dict[str, Any] = {}

@@ -55,11 +55,11 @@ def library() -> ctypes.CDLL:
     raise NvrtcError("NVRTC not found: pip install 'nvidia-cuda-nvrtc>=13' (or nvidia-cuda-nvrtc-cu12)")
 
 
-def version() -> str:
-    """Such as ``"13.0"``."""
+def version() -> tuple[int, int]:
+    """Such as ``(13, 0)``."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return f"{major.value}.{minor.value}"
+    return major.value, minor.value
 
 
 def architectures() -> tuple[int, ...]:
