@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from servegate.cli.measure import BASELINES, SUITE
-from servegate.cli.output import emit
+from servegate.cli.output import emit, say
 
 
 @click.group()
@@ -21,20 +22,41 @@ def baseline() -> None:
 @BASELINES
 @click.option("--reason", metavar="TEXT", help="Why the change is accepted; kept in the baseline.")
 @click.option("--in-ci", is_flag=True, help="Allow it where CI is set.")
-def update(suite: Path, baselines: Path | None, reason: str | None, in_ci: bool) -> int:
+def update(suite: Path, baselines: Path | None, reason: str | None, in_ci: bool) -> None:
     """Measure SUITE, show old and new, and write its baselines."""
     from servegate import pipeline
     from servegate.progress import reporting
 
     with reporting(sys.stderr) as progress:
-        pipeline.update_baselines(suite, baselines, reason=reason, in_ci=in_ci, progress=progress)
-    return 0
+        done = pipeline.update_baselines(suite, baselines, reason=reason, in_ci=in_ci, progress=progress)
+    _lines(done.changes or ("nothing changed",))
+    for path in done.written:
+        say(f"wrote {path}")
 
 
 @baseline.command()
 @SUITE
 @BASELINES
-def show(suite: Path, baselines: Path | None) -> int:
-    """Print what SUITE's baselines hold, for whom and since when."""
-    emit("")
-    return 0
+def show(suite: Path, baselines: Path | None) -> None:
+    """Print what is stored for SUITE: for which machine, since when, and every value."""
+    from servegate import pipeline
+    from servegate.errors import NoDataError
+    from servegate.files import read_facts
+    from servegate.render import stored
+    from servegate.suite.loading import load_suite
+
+    folder = (baselines or pipeline.default_baselines(suite)) / load_suite(suite).suite.name
+    files = sorted(folder.rglob("*.json"))
+    if not files:
+        raise NoDataError(f"{folder}: no baseline yet; `servegate baseline update {suite}` makes one")
+    for path in files:
+        _lines(stored.lines(str(path), read_facts(path)))
+
+
+def _lines(lines: Iterable[str]) -> None:
+    """Names of prompts and machines stand in them."""
+    from servegate.render.escape import clean, defuse
+
+    emit(
+        defuse("".join(f"{' ' * (len(line) - len(line.lstrip(' ')))}{clean(line, 500)}\n" for line in lines))
+    )

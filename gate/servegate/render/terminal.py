@@ -156,7 +156,10 @@ def _environment(console: Console, verdict: Verdict) -> None:
 
 
 def _next_steps(console: Console, verdict: Verdict, follow: Next) -> None:
+    """Commands to copy: never broken into two lines."""
     if follow.verdict:
-        console.print(Text(f"look closer:            servegate explain {clean(follow.verdict)}"))
+        line = f"look closer:            servegate explain {clean(follow.verdict)}"
+        console.print(Text(line), soft_wrap=True)
     if follow.suite and verdict.outcome is not Outcome.PASS:
-        console.print(Text(f"accept, if it is meant: servegate baseline update {clean(follow.suite)}"))
+        line = f"accept, if it is meant: servegate baseline update {clean(follow.suite)}"
+        console.print(Text(line), soft_wrap=True)

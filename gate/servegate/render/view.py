@@ -65,22 +65,22 @@ class View:
     asides: tuple[Group, ...]
     """Not judged, new, missing, renamed, edited; what is among `failing` is left out."""
     folded: int
-    """Rows that the table leaves out: nothing moved, or no rule gates them."""
+    """Rows said nowhere: nothing moved, or no rule gates them."""
 
 
 def view(verdict: Verdict, everything: bool = False) -> View:
     rows = verdict.comparison.rows
     failing = [row for row in rows if fails(row, verdict.outcome)]
-    rest = [row for row in rows if row not in failing]
-    compared = [row for row in rest if _has_values(row)]
-    shown = [row for row in compared if everything or _remarkable(row)]
+    rest = [row for row in rows if not fails(row, verdict.outcome)]
+    shown = [row for row in rest if _has_values(row) and (everything or _remarkable(row))]
+    asides = [row for row in rest if _is_aside(row) and (everything or _is_worth_saying(row))]
     worse = any(row.gating and row.state is State.REGRESSED for row in rows)
     return View(
         failing=_grouped(failing),
         table=(*filter(_has_values, failing), *shown),
         better=tuple(row for row in rows if worse and row.state is State.IMPROVED),
-        asides=_grouped(row for row in rest if _is_aside(row)),
-        folded=len(compared) - len(shown),
+        asides=_grouped(asides),
+        folded=len(rest) - len({id(row) for row in (*shown, *asides)}),
     )
 
 
@@ -117,6 +117,12 @@ def _remarkable(row: Row) -> bool:
 
 def _is_aside(row: Row) -> bool:
     return not _has_values(row) or row.state in (State.INVALID, State.INCONCLUSIVE, State.NOT_COMPARABLE)
+
+
+def _is_worth_saying(row: Row) -> bool:
+    """Without a rule, that something vanished or cannot be; what merely is not judged goes without saying."""
+    vanished = row.state in (State.MISSING, State.RENAMED, State.INVALID)
+    return row.gating or vanished or row.kind in ("prompt", "workload")
 
 
 def _grouped(rows: Iterable[Row]) -> tuple[Group, ...]:
