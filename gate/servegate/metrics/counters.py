@@ -48,7 +48,7 @@ def kv_concurrency(workload: WorkloadRecord, context: Context) -> Sample | None:
     """
     served = context.fingerprint.served
     try:
-        block_size, num_blocks = int(served["block_size"]), int(served["num_blocks"])
+        block_size, num_blocks = int(served["engine.block_size"]), int(served["engine.num_blocks"])
     except (KeyError, ValueError):
         return None
     sizes = [

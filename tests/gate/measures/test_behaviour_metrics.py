@@ -72,7 +72,7 @@ def test_kv_concurrency_is_how_many_of_the_longest_requests_fit() -> None:
     """100 blocks of 16; the longest request has 10 + 23 = 33 tokens and takes 3 blocks."""
     run = record(
         behaviour(request("a", gaps=[10] * 22), request("b")),
-        served={"block_size": "16", "num_blocks": "100"},
+        served={"engine.block_size": "16", "engine.num_blocks": "100"},
     )
     assert facts(run).workloads["behaviour"].metrics["kv_concurrency"].value == 33
 

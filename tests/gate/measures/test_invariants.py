@@ -91,7 +91,9 @@ def records(draw: st.DrawFn) -> RunRecord:
                 "machine": draw(st.dictionaries(st.just("cpu"), st.sampled_from("ab"))),
                 "software": {},
                 "served": draw(
-                    st.dictionaries(st.sampled_from(["block_size", "num_blocks"]), SMALL | st.just("16"))
+                    st.dictionaries(
+                        st.sampled_from(["engine.block_size", "engine.num_blocks"]), SMALL | st.just("16")
+                    )
                 ),
             },
             "workloads": [draw(workloads(name)) for name in names],
