@@ -85,7 +85,9 @@ def what_would_change_it(row: Row, rule: Rule | None) -> str:
     if row.state in by_state:
         return by_state[row.state]
     if rule is None:
-        return f"a rule under `policy:`, such as {row.metric}: {{change: 5%}}" if not row.gating else ""
+        example = "change: 5%" if row.kind in ("timed", "cost") else "equal: true"
+        moved = row.base != row.head and not row.gating
+        return f"a rule under `policy:`, such as {row.metric}: {{{example}}}" if moved else ""
     return _turning_points(row, rule)
 
 

@@ -40,7 +40,7 @@ class Gate:
 
     def __call__(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Time ``fn(*args, **kwargs)``, judge its median time, return the value of the last call."""
-        return self._judge("call", lambda: fn(*args, **kwargs), timing.ROUNDS, marked(self._item))
+        return self._judge("call", lambda: fn(*args, **kwargs), timing.ROUNDS, tolerance(self._item))
 
     def measure(
         self,
@@ -54,7 +54,7 @@ class Gate:
     ) -> T:
         """The same with a name (a test that times twice needs two), rounds and tolerances of its own."""
         with _readable():
-            rule = marked(self._item) if change is floor is None else timing.tolerance(change, floor)
+            rule = tolerance(self._item, change, floor)
         return self._judge(name, lambda: fn(*args), rounds, rule)
 
     def check(
@@ -79,7 +79,10 @@ class Gate:
                 done = pipeline.update_baselines(path, stored, progress=_silent)
                 self._note(loaded.name, "updated", count(len(done.changes), "change"))
                 return None
-            verdict = pipeline.check(path, stored, out, _silent).verdict
+            result = pipeline.check(path, stored, out, _silent)
+        if not result.record.complete:
+            raise KeyboardInterrupt  # the pipeline kept what was measured; pytest has to hear of it too
+        verdict = result.verdict
         shown = terminal.Next(suite=str(suite), verdict=str((out / "verdict.json").relative_to(self._root)))
         self._conclude(loaded.name, verdict, terminal.render(verdict, follow=shown))
         return verdict
@@ -135,22 +138,24 @@ class Gate:
         self._item.user_properties.append((PROPERTY, json.dumps(note)))
 
 
-def marked(item: pytest.Item) -> Rule:
-    """The tolerance of the test's marker. UsageError where the marker says what it cannot."""
+def tolerance(item: pytest.Item, change: Tolerance = None, floor: Tolerance = None) -> Rule:
+    """What the call says, else what the test's marker says. UsageError where one says what it cannot."""
     marker = item.get_closest_marker(MARKER)
     given = dict(marker.kwargs) if marker else {}
     unknown = sorted(given.keys() - {"change", "floor"})
     if marker and (marker.args or unknown):
         what = unknown[0] if unknown else repr(marker.args[0])
         raise UsageError(f"marker servegate takes change= and floor=, not {what}")
-    return timing.tolerance(given.get("change"), given.get("floor"))
+    return timing.tolerance(
+        given.get("change") if change is None else change, given.get("floor") if floor is None else floor
+    )
 
 
 def validate_markers(items: Sequence[pytest.Item]) -> None:
     """Before the first test runs, so that a typing mistake does not cost a measurement."""
     for item in items:
         try:
-            marked(item)
+            tolerance(item)
         except UsageError as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None
 

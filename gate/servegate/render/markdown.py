@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from servegate.render import words
 from servegate.render.escape import Markdown, code, prose
-from servegate.render.view import Group, folded_in_words, judged, name, view
+from servegate.render.view import Group, allowed, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Verdict
 from servegate.wording import count
 
@@ -27,6 +27,7 @@ def render(verdict: Verdict, *, suite: str | None = None, everything: bool = Fal
         pair=words.pair,
         change=words.change,
         judged=judged,
+        allowed=allowed,
         folded=folded_in_words,
         count=count,
     )

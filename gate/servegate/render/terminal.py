@@ -12,7 +12,7 @@ from rich.text import Text
 
 from servegate.render import words
 from servegate.render.escape import clean, defuse
-from servegate.render.view import Group, View, folded_in_words, judged, name, view
+from servegate.render.view import Group, View, allowed, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Row, State, Verdict
 
 _STYLES = {
@@ -123,7 +123,7 @@ def _table(console: Console, rows: tuple[Row, ...]) -> None:
     table.add_column("verdict", no_wrap=True)
     for row in rows:
         base, head = words.pair(row.base, row.head, row.unit)
-        cells = (base, head, words.change(row), row.tolerance)
+        cells = (base, head, words.change(row), allowed(row))
         table.add_row(Text(clean(name(row), 40)), *(Text(clean(cell, 72)) for cell in cells), state_text(row))
     console.print()
     console.print(table)

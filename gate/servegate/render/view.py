@@ -96,6 +96,11 @@ def judged(row: Row) -> str:
     return row.state.value
 
 
+def allowed(row: Row) -> str:
+    """The rule in words, for the column that says what a row was held to."""
+    return row.tolerance if row.gating else "none"
+
+
 def fails(row: Row, outcome: Outcome) -> bool:
     """Is this row a reason for an outcome that is not a pass?"""
     return row.gating and row.state in _FAILS[outcome]

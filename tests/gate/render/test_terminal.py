@@ -108,3 +108,17 @@ def test_json_is_the_verdict_itself(row, verdict) -> None:
     told = verdict(row(reason="</script>"))
     text = json_renderer.render(told)
     assert Verdict.model_validate(json.loads(text)) == told
+
+
+def test_what_no_rule_gates_is_worse_and_never_a_regression(row, verdict) -> None:
+    free = row(metric="steps", kind="exact", unit="steps", base=3.0, head=4.0, change=1 / 3, gating=False)
+    lines = shown(verdict(free, outcome=Outcome.PASS, exit_code=0, headline="PASS: 1 row"))
+    assert "regressed" not in "\n".join(lines)
+    assert next(line for line in lines if line.startswith("latency.steps")).endswith(
+        "none       worse, no rule"
+    )
+
+
+def test_commands_to_copy_are_not_broken(row, verdict) -> None:
+    path = "/a/very/long/folder/" * 8 + "servegate.yaml"
+    assert any(line.endswith(path) for line in shown(verdict(row()), follow=terminal.Next(suite=path)))
