@@ -22,6 +22,7 @@ State = Literal["regressed", "pass", "improved", "inconclusive"]
 
 POWER = 0.8  # of the stated smallest detectable change and the stated number of blocks
 BELIEF = 3.0  # a metric that got better by more than this factor is more likely mis-measured
+MOST_LOG = 700.0  # e^709 is the largest float
 MOST_BLOCKS = 1_000_000  # above this the change lies so near the limit that no measurement decides
 
 
@@ -76,7 +77,7 @@ class Decision:
     | `block_sd`, `launch_sd` | noise of one block pair and of one launch, on the log scale |
     | `order_effect` | the change that starting head second adds on the log scale, already taken out |
     | `smallest_detectable` | the smallest change for the worse that these blocks would find 4 times in 5 |
-    | `blocks_needed` | block pairs in all that would decide 4 times in 5, were the estimate true |
+    | `blocks_needed` | block pairs in all, in launches of this size, that would decide 4 times in 5 |
     | `beyond_belief` | better by more than a factor of 3 |
     """
 
@@ -144,8 +145,8 @@ def decide(launches: Sequence[Launch], limit: Limit, plan: Plan, same: Sequence[
     swapped = len({launch.head_first for launch in launches}) == 2
     return Decision(
         state=state,
-        estimate=expm1(shift.estimate),
-        interval=(expm1(shift.low), expm1(shift.high)) if known and not early else None,
+        estimate=_share(shift.estimate),
+        interval=(_share(shift.low), _share(shift.high)) if known and not early else None,
         level=level,
         limit=limit.relative,
         blocks=n,
@@ -155,11 +156,16 @@ def decide(launches: Sequence[Launch], limit: Limit, plan: Plan, same: Sequence[
         block_sd=float(found.block_sd) if known else None,
         launch_sd=float(found.launch_sd) if known else None,
         order_effect=float(found.order_effect) if swapped else None,
-        smallest_detectable=expm1(sign * (limit.log + _reach(error, level))) if known else None,
+        smallest_detectable=_share(sign * (limit.log + _reach(error, level))) if known else None,
         blocks_needed=_blocks_needed(n, error, from_limit, plan, least) if state == "inconclusive" else None,
         beyond_belief=state == "improved" and -sign * shift.estimate > log(BELIEF),
         reason=reason,
     )
+
+
+def _share(log_change: float) -> float:
+    """A log-ratio as a share of base, finite even where the arms lie 300 orders of magnitude apart."""
+    return expm1(min(log_change, MOST_LOG))
 
 
 def _inconclusive(reason: str) -> tuple[State, str]:
@@ -167,7 +173,7 @@ def _inconclusive(reason: str) -> tuple[State, str]:
 
 
 def _judge(shift: Shift, limit: Limit) -> tuple[State, str]:
-    text = f"the change lies between {expm1(shift.low):+.1%} and {expm1(shift.high):+.1%}"
+    text = f"the change lies between {_share(shift.low):+.1%} and {_share(shift.high):+.1%}"
     worst, best = (-shift.low, -shift.high) if limit.higher_is_better else (shift.high, shift.low)
     if best > limit.log:
         return "regressed", f"{text}, wholly beyond the limit of {limit.relative:.1%}"

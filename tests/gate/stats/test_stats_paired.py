@@ -281,6 +281,12 @@ def test_a_value_that_no_ratio_can_be_taken_of_is_named(bad: float, arm: str) ->
         log_ratios(*((poisoned, good) if arm == "base" else (good, poisoned)))
 
 
+def test_absurd_but_finite_ratios_are_judged_and_do_not_overflow() -> None:
+    absurd = [Launch(log_ratios([5e-324] * 8, [1e308] * 8), k % 2 == 0) for k in range(12)]
+    assert decide(absurd, LIMIT, PLAN).state == "regressed"
+    assert decide(series(0.0, sd=2000.0), LIMIT, PLAN).state == "inconclusive"
+
+
 def test_unequal_or_empty_arms_cannot_be_paired() -> None:
     with pytest.raises(InvalidSamplesError, match="2 base blocks cannot be paired with 1"):
         log_ratios([1.0, 2.0], [1.0])
