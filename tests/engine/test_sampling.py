@@ -112,7 +112,8 @@ def cases(draw: st.DrawFn, max_rows: int = 5) -> tuple[list[list[float]], list[S
     """
     vocab_size = draw(st.integers(1, 12))
     ids = st.lists(st.integers(0, vocab_size - 1), max_size=4)
-    logit = st.one_of(st.integers(-64, 64).map(lambda n: n / 16), st.just(-INF))
+    sixteenths = st.integers(-32, 32).map(lambda n: n / 16)
+    logit = st.one_of(sixteenths, sixteenths, st.just(-INF))
     logits, rows = [], []
     for _ in range(draw(st.integers(1, max_rows))):
         values = draw(st.lists(logit, min_size=vocab_size, max_size=vocab_size))
@@ -120,9 +121,9 @@ def cases(draw: st.DrawFn, max_rows: int = 5) -> tuple[list[list[float]], list[S
         logits.append(values)
         params = SamplingParams(
             temperature=draw(st.sampled_from([0.0, 1e-9, 1e-5, 0.3, 0.7, 1.0, 3.0])),
-            top_k=draw(st.sampled_from([0, 1, 2, 5, 100])),
-            top_p=draw(st.sampled_from([0.0, 0.1, 0.45, 0.83, 0.999, 1.0])),
-            min_p=draw(st.sampled_from([0.0, 0.0, 0.07, 0.4, 1.0])),
+            top_k=draw(st.sampled_from([0, 0, 0, 1, 2, 5, 100])),
+            top_p=draw(st.sampled_from([1.0, 1.0, 1.0, 0.0, 0.1, 0.45, 0.83, 0.999])),
+            min_p=draw(st.sampled_from([0.0, 0.0, 0.0, 0.07, 0.4, 1.0])),
             repetition_penalty=draw(st.sampled_from([1.0, 1.0, 0.5, 1.5])),
             presence_penalty=draw(st.sampled_from([0.0, 0.0, -0.5, 1.25])),
             frequency_penalty=draw(st.sampled_from([0.0, 0.0, -0.25, 0.75])),
@@ -425,6 +426,11 @@ def test_fault_34_a_tiny_temperature_neither_overflows_nor_wanders(temperature: 
         assert draw(logits, *seeds(20, temperature=temperature)) == [best] * 20
 
 
+def test_ties_are_drawn_at_the_threshold_and_go_to_the_lowest_id_below_it() -> None:
+    assert draw([2.0, 2.0], *seeds(40, temperature=GREEDY_BELOW * 0.99)) == [0] * 40
+    assert set(draw([2.0, 2.0], *seeds(40, temperature=GREEDY_BELOW))) == {0, 1}
+
+
 @pytest.mark.parametrize("temperature", [5e-324, 1.7e308])
 def test_the_extreme_temperatures(temperature: float) -> None:
     drawn = set(draw([0.0, 5.0, -5.0], *seeds(200, temperature=temperature)))
@@ -503,7 +509,8 @@ def softmax(logits: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def walk(count: int, seed: int = 0, **params: Any) -> list[int]:
     """Draws at ``count`` successive positions."""
-    return draw(LOGITS, *[row(range(n), seed=seed, temperature=1.0, **params) for n in range(1, count + 1)])
+    params = {"temperature": 1.0, **params}
+    return draw(LOGITS, *[row(range(n), seed=seed, **params) for n in range(1, count + 1)])
 
 
 def chi_square(drawn: Sequence[int], probabilities: Any) -> float:
@@ -514,6 +521,18 @@ def chi_square(drawn: Sequence[int], probabilities: Any) -> float:
 def test_draws_follow_the_softmax_over_positions_and_over_seeds() -> None:
     assert chi_square(walk(20_000), softmax(LOGITS)) > 0.01
     assert chi_square(draw(LOGITS, *seeds(20_000, temperature=1.0)), softmax(LOGITS)) > 0.01
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.7, 3.0])
+def test_draws_follow_the_softmax_at_any_temperature(temperature: float) -> None:
+    expected = softmax([x / temperature for x in LOGITS])
+    drawn = walk(10_000, temperature=temperature)
+    # Cells that expect fewer than five draws are pooled, as the test statistic needs.
+    common = expected * len(drawn) >= 5
+    counts = np.bincount(drawn, minlength=len(LOGITS))
+    observed, wanted = (np.append(x[common], x[~common].sum()) for x in (counts, expected * len(drawn)))
+    used = wanted > 0
+    assert stats.chisquare(observed[used], wanted[used]).pvalue > 0.01
 
 
 def test_the_chi_square_can_fail() -> None:
