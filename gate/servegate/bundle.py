@@ -40,15 +40,29 @@ class Recomputed:
         return not self.tampered and self.stored == self.again
 
 
-def judge_and_save(record: RunRecord, suite: Suite, baselines: Path, out: Path) -> Verdict:
-    """Judge the record against the stored baselines, and leave the bundle in ``out``.
+def require_writable(out: Path) -> None:
+    """Raise UsageError before anything is measured where the bundle could not be written after it."""
+    probe = out / f".{VERDICT}.probe"
+    write_text(probe, "")
+    probe.unlink()
 
-    The inputs are written first and judged as they lie there: what is judged is what can be read again.
+
+def judge(record: RunRecord, suite: Suite, baselines: Path) -> Verdict:
+    """Record and stored baselines -> verdict."""
+    baseline = load_baseline(baselines, suite.name, record.fingerprint.hardware_key)
+    return decide(compare(baseline, facts(record, suite), suite), suite.policy)
+
+
+def save(verdict: Verdict, record: RunRecord, suite: Suite, baselines: Path, out: Path) -> Verdict:
+    """Leave the bundle in ``out``; returns the verdict with its inputs named.
+
+    UsageError where it cannot be written.
     """
     write_record(out / RECORD, record)
     write_text(out / SUITE, suite.model_dump_json(indent=2) + "\n")
     _copy_baselines(baselines / suite.name, out / BASELINES / suite.name)
-    verdict = _verdict_of(out)
+    inputs = {name: file_digest(out / name) for name in _inputs(out, suite.name)}
+    verdict = verdict.model_copy(update={"inputs": inputs})
     write_model(out / VERDICT, verdict)
     return verdict
 
@@ -72,20 +86,9 @@ def recompute(verdict_path: Path) -> Recomputed:
             "the whole folder that `servegate check --out` wrote"
         )
     tampered = tuple(name for name, sha in stored.inputs.items() if file_digest(directory / name) != sha)
-    again = _verdict_of(directory)
-    if not tampered:
-        again = again.model_copy(update={"inputs": stored.inputs})
-    return Recomputed(stored, again, tampered)
-
-
-def _verdict_of(directory: Path) -> Verdict:
-    """Pure in the files: no clock, no other folder, no environment."""
     suite = read_model(directory / SUITE, Suite, versioned=False)
-    record = read_record(directory / RECORD)
-    baseline = load_baseline(directory / BASELINES, suite.name, record.fingerprint.hardware_key)
-    comparison = compare(baseline, facts(record, suite), suite)
-    inputs = {name: file_digest(directory / name) for name in _inputs(directory, suite.name)}
-    return decide(comparison, suite.policy, inputs)
+    again = judge(read_record(directory / RECORD), suite, directory / BASELINES)
+    return Recomputed(stored, again.model_copy(update={"inputs": stored.inputs}), tampered)
 
 
 def _inputs(directory: Path, suite: str) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servegate.baseline import Baseline, load_baseline, plan_update, refuse_in_ci, write_baseline
-from servegate.bundle import judge_and_save
+from servegate.bundle import judge, require_writable, save
 from servegate.compare import DEFAULT_POLICY, compare
-from servegate.errors import UsageError
+from servegate.errors import ExitCode, UsageError
 from servegate.extract import facts
 from servegate.facts import Facts
 from servegate.files import read_facts, read_record, write_record
@@ -26,7 +26,8 @@ from servegate.verdict import Verdict, decide
 class CheckResult:
     verdict: Verdict
     record: RunRecord
-    out: Path
+    out: Path | None
+    """Where the bundle lies; None where it could not be written."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,24 @@ def check(suite_path: Path, baselines: Path | None, out: Path, progress: Progres
     Ctrl-C leaves what was measured, judged as incomplete.
     """
     loaded = load_suite(suite_path)
+    suite = loaded.suite
     baselines = baselines or default_baselines(suite_path)
-    stored = load_baseline(baselines, loaded.suite.name, hardware_key="")
+    stored = load_baseline(baselines, suite.name, hardware_key="")
+    require_writable(out)
     record = _measure(loaded, make_plan(loaded, _forced(stored)), progress)
-    return CheckResult(judge_and_save(record, loaded.suite, baselines, out), record, out)
+    verdict = judge(record, suite, baselines)
+    try:
+        return CheckResult(save(verdict, record, suite, baselines, out), record, out)
+    except UsageError:
+        if verdict.exit_code == ExitCode.PASS:
+            raise
+        return CheckResult(verdict, record, None)  # a finding outlives a full disk
 
 
 def measure(suite_path: Path, out: Path, progress: Progress) -> RunRecord:
     """Measure only, and write the record; an interrupted one too."""
     loaded = load_suite(suite_path)
+    require_writable(out.parent)
     record = _measure(loaded, make_plan(loaded), progress)
     write_record(out, record)
     return record

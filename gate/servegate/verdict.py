@@ -34,6 +34,21 @@ class Outcome(StrEnum):
     FAILED = "measurement failed"
 
 
+class Evidence(Model):
+    """What paired blocks say of a timed row. Changes are shares of base: 0.05 is +5 %."""
+
+    interval: tuple[float, float] | None
+    """None where the blocks are too few."""
+    blocks: int
+    """Pairs of blocks that count."""
+    launches: int
+    noise_floor: float | None
+    """The largest change that base against base showed."""
+    smallest_detectable: float | None
+    blocks_needed: int | None
+    """In all, to decide; None where it is decided, or where no number of blocks would."""
+
+
 class Row(Model):
     """One metric of one workload (or one pin, or one prompt-set change), judged."""
 
@@ -57,6 +72,8 @@ class Row(Model):
     n_head: int = 0
     detail: tuple[str, ...] = ()
     """What a reader may want next: the worst position, the diverging token, the prompts that moved."""
+    evidence: Evidence | None = None
+    """Of a timed row that paired arms decided."""
 
 
 class EnvironmentChange(Model):
@@ -120,9 +137,10 @@ def decide(comparison: Comparison, policy: Policy, inputs: Mapping[str, str] = _
 
 
 def outcome(comparison: Comparison, policy: Policy) -> Outcome:
-    """A regression wins over everything; a pass needs a complete run and one gating row that was decided.
+    """A regression wins over everything; a pass needs a complete run and one gating row held against a base.
 
-    Pins and prompt lists are checks on the comparison, not comparisons: alone they never pass.
+    Pins, prompt lists and limits that need no base (an error rate of zero) are checks, not comparisons: alone
+    they never pass.
     """
     gating = [row for row in comparison.rows if row.gating]
     states = {row.state for row in gating}
@@ -130,7 +148,10 @@ def outcome(comparison: Comparison, policy: Policy) -> Outcome:
         return Outcome.REGRESSED
     if State.INVALID in states or not comparison.complete:
         return Outcome.FAILED
-    decided = any(row.state in DECIDED and row.kind not in ("pin", "prompt", "workload") for row in gating)
+    decided = any(
+        row.state in DECIDED and row.kind not in ("pin", "prompt", "workload") and row.base is not None
+        for row in gating
+    )
     if State.MISSING in states and policy.missing == "fail":
         return Outcome.NO_DATA
     if State.NOT_COMPARABLE in states and policy.not_comparable == "fail":

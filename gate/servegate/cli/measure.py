@@ -44,11 +44,11 @@ def check(suite: Path, baselines: Path | None, out: Path, as_json: bool, verbose
 
     with reporting(sys.stderr) as progress:
         result = pipeline.check(suite, baselines, out, progress)
+    if result.out is None:
+        say(f"warning: {out} could not be written: this verdict is nowhere but here")
+    saved = str(result.out / "verdict.json") if result.out is not None else None
     return tell(
-        result.verdict,
-        as_json=as_json,
-        verbose=verbose,
-        follow=Next(suite=str(suite), verdict=str(out / "verdict.json")),
+        result.verdict, as_json=as_json, verbose=verbose, follow=Next(suite=str(suite), verdict=saved)
     )
 
 

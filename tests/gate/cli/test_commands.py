@@ -8,6 +8,7 @@ from fake_target import FakeTarget
 
 from servegate import pipeline
 from servegate.cli.main import exit_code
+from servegate.errors import UsageError
 from servegate.verdict import Verdict
 
 
@@ -71,10 +72,28 @@ def test_stdout_is_only_json(baselined: str, target, capsys) -> None:
 
 
 def test_no_baseline_exits_3(suite: str, capsys) -> None:
-    path = Path(suite)
-    path.write_text(path.read_text().replace("  error_rate: {max: 0}\n", ""))
+    """The starter's ``error_rate: {max: 0}`` holds without a base: a limit kept is not a comparison made."""
     assert check(suite) == 3
     assert "baseline" in capsys.readouterr().out
+
+
+def test_unwritable_out_is_said_before_anything_is_measured(baselined: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(pipeline, "open_target", lambda plan: pytest.fail("measured in vain"))
+    assert exit_code(["check", baselined, "--out", "/proc/nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("error: /proc/nowhere/")
+
+
+def test_regression_outlives_a_failure_to_save_it(baselined: str, target, monkeypatch, capsys) -> None:
+    def full_disk(*arguments: object) -> None:
+        raise UsageError("out/record.json: cannot be written: No space left on device")
+
+    monkeypatch.setattr(pipeline, "save", full_disk)
+    assert check(baselined) == 2
+    target(tokens=24)
+    assert check(baselined) == 1
+    out, err = capsys.readouterr()
+    assert "FAIL: completion tokens doubled" in out
+    assert "nowhere but here" in err
 
 
 def test_other_hardware_gates_exact_rows_and_names_both(baselined: str, target, capsys) -> None:
