@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from servegate_engine.backends.base import Backend
 from servegate_engine.backends.cuda_backend import CudaBackend
 from servegate_engine.backends.torch_backend import TorchBackend
 from servegate_engine.config import EngineConfig, ModelConfig
+from servegate_engine.engine import Engine
 from servegate_engine.errors import ConfigError
+from servegate_engine.request import Request, SamplingParams, TokenLogprob
 from servegate_kernels.ops import Kernels
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # the engine's toy models and page driver
@@ -63,6 +66,46 @@ def test_bits_do_not_depend_on_pages_chunks_or_neighbours(kernels: Kernels, dtyp
         )
     together = make(kernels, config, dtype, 4)[1].run_together([*OTHERS, IDS], 1)
     assert torch.equal(together[-1], expected)
+
+
+def serve(
+    backend: Backend, config: ModelConfig, engine: EngineConfig
+) -> tuple[Engine, dict[str, list[TokenLogprob]]]:
+    """Four requests, greedy and sampled, through scheduler, block pool and sampler."""
+    running = Engine(backend, engine, vocab_size=config.vocab_size, max_position=config.max_position)
+    prompts = [IDS[:4], IDS[:9], IDS[3:6], IDS[::-1][:5]]
+    for i, ids in enumerate(prompts):
+        params = SamplingParams(max_tokens=10, temperature=0.8 * (i % 2), top_p=0.9, top_logprobs=3, seed=i)
+        running.add(Request(id=str(i), prompt_ids=tuple(ids), params=params))
+    results: dict[str, list[TokenLogprob]] = {str(i): [] for i in range(len(prompts))}
+    while running.has_work:
+        for event in running.step():
+            results[event.request_id] += event.logprobs
+        running.check()
+    return running, results
+
+
+def test_the_whole_engine_gives_the_torch_backends_tokens_and_logprobs(kernels: Kernels) -> None:
+    """The CUDA engine in small chunks with preemption, against the PyTorch one with room for all."""
+    config = toy("qwen3")
+    weights = toy_weights(config, torch.float64)
+    roomy = EngineConfig(block_size=16, num_blocks=64, numerics="reference")
+    tight = EngineConfig(
+        block_size=4,
+        num_blocks=8,
+        max_num_seqs=4,
+        max_batched_tokens=7,
+        numerics="reference",
+        prefix_cache=False,
+    )
+    _, expected = serve(TorchBackend(config, weights, roomy), config, roomy)
+    engine, results = serve(CudaBackend(config, weights, tight, kernels.launcher), config, tight)
+    assert engine.counters.preemptions > 0
+    for name, tokens in expected.items():
+        assert [token.token_id for token in results[name]] == [token.token_id for token in tokens]
+        for mine, other in zip(results[name], tokens, strict=True):
+            assert abs(mine.logprob - other.logprob) < 1e-9
+            assert [x[0] for x in mine.top] == [x[0] for x in other.top]
 
 
 def test_padding_rows_change_nothing(kernels: Kernels) -> None:

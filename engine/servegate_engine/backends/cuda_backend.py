@@ -53,6 +53,7 @@ class _Step:
         pad: int = 0,
     ) -> _Step:
         """Adds ``pad`` rows at the end, each a sequence of its own that sees no token and writes none."""
+        every = len(batch.logit_rows) == len(batch.token_ids)
         parts = _integers(batch, plan, table_width, pad)
         buffer = torch.tensor([x for part in parts for x in part], dtype=torch.int64).to(device)
         lengths = [len(part) for part in parts]
@@ -69,12 +70,12 @@ class _Step:
             vectors=plan.vectors,
             splits=plan.splits,
         )
-        return _Step(buffer, ids, positions, slots, logit_rows if len(parts[-1]) else None, attention)
+        return _Step(buffer, ids, positions, slots, None if every else logit_rows, attention)
 
 
 def _integers(batch: StepBatch, plan: RowPlan, table_width: int, pad: int) -> list[Sequence[int]]:
     """In the order of the buffer: ids, positions, slots, row sequences, row tokens, row blocks, tables, and
-    logit rows (none if all are wanted)."""
+    logit rows (left out if all are wanted: a graph's buffer must not change with the batch)."""
     padding, rows, sequences = [0] * pad, len(batch.token_ids), len(batch.sequences)
     tables: list[int] = []
     for sequence in batch.sequences:
