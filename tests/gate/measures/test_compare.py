@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from arms import (
     MACHINE,
@@ -21,6 +23,7 @@ from servegate.baseline import Baseline
 from servegate.compare import compare
 from servegate.errors import UsageError
 from servegate.extract import facts
+from servegate.facts import Facts
 from servegate.verdict import Outcome, State, decide
 
 TIMED = {"ttft_p50": {"change": "10%"}}
@@ -166,12 +169,12 @@ def test_an_old_base_is_said_to_be_old() -> None:
 RULES = {"token_ids": {"equal": True}, "ttft_p50": {"change": "10%"}}
 
 
-def against(baseline: Baseline, head: object, policy: dict | None = None) -> object:
+def against(baseline: Baseline, head: Facts, policy: dict | None = None) -> Any:
     rules = suite(RULES | (policy or {}))
-    return decide(compare(baseline, head, rules), rules.policy)  # type: ignore[arg-type]
+    return decide(compare(baseline, head, rules), rules.policy)
 
 
-def both_kinds() -> object:
+def both_kinds() -> Any:
     return facts(record(behaviour(answer("a", [1, 2])), latency(request(), request("p1"))))
 
 
@@ -205,6 +208,13 @@ def test_no_baseline_at_all_is_no_comparable_data_and_says_what_to_do() -> None:
     assert (result.outcome, result.exit_code) == (Outcome.NO_DATA, 3)
     assert "servegate baseline update" in result.comparison.notes[0]
     assert row(result.comparison, "ttft_p50").state is State.NEW
+
+
+def test_limits_alone_do_not_make_a_lost_baseline_green() -> None:
+    """horus#177: the cached baseline was evicted, every row was N/A, and the job passed for weeks."""
+    lost = Baseline("key", None, None, ())
+    limits = {"error_rate": {"max": "1%"}}
+    assert against(lost, both_kinds(), limits).outcome is Outcome.NO_DATA
 
 
 def test_all_requests_failed_fails_the_measurement() -> None:
