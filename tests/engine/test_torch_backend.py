@@ -16,6 +16,7 @@ from servegate_engine.backends import onednn
 from servegate_engine.backends.torch_backend import TorchBackend, compute_dtype
 from servegate_engine.batch import SequenceSlice, StepBatch
 from servegate_engine.config import EngineConfig, ModelConfig, Numerics
+from servegate_engine.errors import ConfigError
 
 IDS = [(7 * i * i + 3 * i) % 96 for i in range(37)]
 OTHERS = [IDS[5:], IDS[::-1], [3], IDS[:16]]
@@ -154,6 +155,12 @@ def test_positions_beyond_the_pool_or_the_model_cost_no_memory() -> None:
     backend, driver = make(config)
     assert backend._cos.shape == (NUM_TOKENS, config.head_dim)
     assert driver.run(IDS).isfinite().all()
+
+
+def test_a_pool_that_does_not_fit_is_one_line() -> None:
+    config = toy_config()
+    with pytest.raises(ConfigError, match=r"1099511627776 blocks of 16 tokens need .* GiB"):
+        TorchBackend(config, toy_weights(config), EngineConfig(num_blocks=2**40))
 
 
 def test_threads_are_honoured_and_described() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn import functional
 
@@ -14,6 +16,7 @@ from servegate_engine.backends.torch_attention import (
 )
 from servegate_engine.batch import StepBatch
 from servegate_engine.config import EngineConfig, ModelConfig, Numerics
+from servegate_engine.errors import ConfigError
 from servegate_engine.models.decoder import Decoder, Weights
 from servegate_engine.models.rope import rope_tables
 
@@ -45,10 +48,17 @@ class TorchBackend:
         if engine.threads is not None:
             torch.set_num_threads(engine.threads)
         slots = engine.num_blocks * engine.block_size
-        self.kv = torch.zeros(
-            config.num_layers, slots, 2, config.num_kv_heads, config.head_dim, dtype=self._dtype
-        )
+        shape = (config.num_layers, slots, 2, config.num_kv_heads, config.head_dim)
+        self.kv: torch.Tensor
         """The pool: [layers, slots, K and V, kv_heads, head_dim]."""
+        try:
+            self.kv = torch.zeros(shape, dtype=self._dtype)
+        except RuntimeError as error:  # what PyTorch raises when memory is short
+            gib = math.prod(shape) * self._dtype.itemsize / 2**30
+            raise ConfigError(
+                f"engine: {engine.num_blocks} blocks of {engine.block_size} tokens need {gib:.1f} GiB, "
+                "more than this machine gives"
+            ) from error
         with torch.inference_mode():
             self._model = Decoder(config, onednn.pack_products(weights))
             positions = min(config.max_position, slots)
