@@ -93,7 +93,7 @@ def run_tests(check: Check, sanitizer: str | None) -> None:
     files = [str(TESTS / name) for name in FILES]
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *files]
     commands = {"tests": [*pytest, "-k", "not beyond_32_bits"]}
-    few = "rms_norm or write_kv or (matches_float64 and 64-bfloat16) or silu_mul"
+    few = "rms_norm or write_kv or (matches_float64 and 64-torch.bfloat16) or silu_mul"
     for tool in ("memcheck", "racecheck"):
         if sanitizer is None:
             check.add(f"compute-sanitizer {tool}", "not run: not found")
