@@ -232,6 +232,10 @@ def test_a_stop_string_that_ends_after_min_tokens_counts_from_its_beginning() ->
     assert final(run([b"xE", b"N", b"D", b"c"], ("END",), unchecked=2)) == ([0, 1, 2], "x", "END")
 
 
+def test_a_match_that_does_not_count_can_overlap_one_that_does() -> None:
+    assert final(run([b"a", b"a", b"a", b"b"], ("aa",), unchecked=2)) == ([0, 1, 2], "a", "aa")
+
+
 def test_a_replacement_character_at_the_end_can_complete_a_stop_string() -> None:
     assert final(run([b"a", b"\xf0"], ("a\ufffd",))) == ([0, 1], "", "a\ufffd")
 

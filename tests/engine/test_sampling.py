@@ -415,6 +415,12 @@ def test_no_penalty_is_large_enough_to_break_a_row(params: dict[str, float], tem
     assert result.token_id != 2
 
 
+def test_a_penalty_beyond_float64_makes_ties_not_masks() -> None:
+    assert one([-1e10, -1e10], prompt=[0, 1], repetition_penalty=1e308).token_id == 0
+    rows = seeds(40, prompt=[0, 1], repetition_penalty=1e-308, temperature=1.0)
+    assert set(draw([1e10, 1e10], *rows)) == {0, 1}
+
+
 # -- greedy, temperature ---------------------------------------------------------------------------------
 
 
