@@ -18,7 +18,7 @@ from servegate.judge import Judgement, in_words, judge
 from servegate.metrics.drift import of_matched_prompts
 from servegate.metrics.finding import Finding
 from servegate.metrics.matching import Matching, match_prompts
-from servegate.metrics.table import METRICS, MetricSpec
+from servegate.metrics.table import METRICS, Kind, MetricSpec
 from servegate.pins import pin_rows
 from servegate.provenance import environment, notes, parts
 from servegate.rows import prompt_rows, workload_row
@@ -124,9 +124,12 @@ class _Comparing:
         return rows
 
     def _spec(self, spec: MetricSpec) -> MetricSpec:
-        """The cost of a machine-hour is a time in disguise, and is judged as one."""
-        by_clock = spec.kind == "cost" and isinstance(self.head.prices, MachinePrices)
-        return replace(spec, kind="timed") if by_clock else spec
+        """Costs are in the suite's currency; that of a machine-hour is a time, and judged as one."""
+        prices = self.head.prices
+        if spec.kind != "cost" or prices is None:
+            return spec
+        kind: Kind = "timed" if isinstance(prices, MachinePrices) else spec.kind
+        return replace(spec, kind=kind, unit=f"{prices.currency} {spec.unit}")
 
     def _between_row(
         self, name: str, spec: MetricSpec, old: WorkloadFacts, new: WorkloadFacts, matching: Matching

@@ -51,7 +51,7 @@ def _passed(comparison: Comparison) -> str:
     parts = [f"{count(len(decided), 'gating row')} compared, none beyond its tolerance"]
     improved = sorted((r for r in decided if r.state is State.IMPROVED), key=_size, reverse=True)
     if improved:
-        parts.append(f"{_name(improved[0])} improved: {_numbers(improved[0])}")
+        parts.append(f"{_name(improved[0])} improved {_numbers(improved[0])}")
     parts += _shorter(comparison.rows)
     for state in (State.NOT_COMPARABLE, State.INCONCLUSIVE, State.MISSING):
         undecided = sum(row.state is state for row in gating)

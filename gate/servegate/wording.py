@@ -9,8 +9,6 @@ def amount(value: float, unit: str) -> str:
     """``1,657 tokens``, ``12.3 ms``, ``4 %`` of a share."""
     if unit == "share":
         return f"{number(value * 100)} %"
-    if unit == "per request":
-        return number(value)
     return f"{number(value)} {unit}"
 
 

@@ -66,21 +66,28 @@ class View:
     """Not judged, new, missing, renamed, edited; what is among `failing` is left out."""
     folded: int
     """Rows said nowhere: nothing moved, or no rule gates them."""
+    folded_worse: int
+    """Those among them that got worse."""
 
 
 def view(verdict: Verdict, everything: bool = False) -> View:
     rows = verdict.comparison.rows
     failing = [row for row in rows if fails(row, verdict.outcome)]
     rest = [row for row in rows if not fails(row, verdict.outcome)]
+    by_identity = {id(row): row for row in rest}
     shown = [row for row in rest if _has_values(row) and (everything or _remarkable(row))]
     asides = [row for row in rest if _is_aside(row) and (everything or _is_worth_saying(row))]
+    for row in (*shown, *asides):
+        by_identity.pop(id(row), None)
+    folded = by_identity.values()
     worse = any(row.gating and row.state is State.REGRESSED for row in rows)
     return View(
         failing=_grouped(failing),
         table=(*filter(_has_values, failing), *shown),
         better=tuple(row for row in rows if worse and row.state is State.IMPROVED),
         asides=_grouped(asides),
-        folded=len(rest) - len({id(row) for row in (*shown, *asides)}),
+        folded=len(folded),
+        folded_worse=sum(row.state is State.REGRESSED for row in folded),
     )
 
 
@@ -107,7 +114,8 @@ def fails(row: Row, outcome: Outcome) -> bool:
 
 
 def folded_in_words(seen: View) -> str:
-    return f"{count(seen.folded, 'more row')} unchanged or without a rule"
+    worse = f", {seen.folded_worse} of them worse" if seen.folded_worse else ""
+    return f"{count(seen.folded, 'more row')} unchanged or without a rule{worse}"
 
 
 def _has_values(row: Row) -> bool:
@@ -117,7 +125,7 @@ def _has_values(row: Row) -> bool:
 def _remarkable(row: Row) -> bool:
     if row.state is State.PASS:
         return row.gating and row.base != row.head
-    return row.gating or row.state in _MOVED
+    return row.gating
 
 
 def _is_aside(row: Row) -> bool:

@@ -113,6 +113,8 @@ def test_json_is_the_verdict_itself(row, verdict) -> None:
 def test_what_no_rule_gates_is_worse_and_never_a_regression(row, verdict) -> None:
     free = row(metric="steps", kind="exact", unit="steps", base=3.0, head=4.0, change=1 / 3, gating=False)
     lines = shown(verdict(free, outcome=Outcome.PASS, exit_code=0, headline="PASS: 1 row"))
+    assert "1 more row unchanged or without a rule, 1 of them worse (-v shows them)" in lines
+    lines = shown(verdict(free, outcome=Outcome.PASS, exit_code=0, headline="PASS: 1 row"), everything=True)
     assert "regressed" not in "\n".join(lines)
     assert next(line for line in lines if line.startswith("latency.steps")).endswith(
         "none       worse, no rule"
