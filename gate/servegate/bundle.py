@@ -6,6 +6,8 @@
     <out>/suite.json                     the suite as it was read
     <out>/baselines/<suite>/...          the baseline files, as they were
     <out>/verdict.json                   the verdict, and the sha256 of each of the above
+
+`ab` leaves ``ab.json`` in place of record and baselines: all rounds of both arms.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from servegate.ab.judging import judge_ab
+from servegate.ab.record import AbRecord, read_ab_record, write_ab_record
 from servegate.baseline import load_baseline
 from servegate.compare import compare
 from servegate.errors import MeasurementError, UsageError
@@ -24,6 +28,7 @@ from servegate.suite.schema import Suite
 from servegate.verdict import Verdict, decide
 
 RECORD, SUITE, VERDICT, BASELINES = "record.json", "suite.json", "verdict.json", "baselines"
+AB_RECORD = "ab.json"
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,16 @@ def save(verdict: Verdict, record: RunRecord, suite: Suite, baselines: Path, out
     return verdict
 
 
+def save_ab(verdict: Verdict, record: AbRecord, suite: Suite, out: Path) -> Verdict:
+    """`save` for paired arms; ``suite`` is the base's, which judged."""
+    write_ab_record(out / AB_RECORD, record)
+    write_text(out / SUITE, suite.model_dump_json(indent=2) + "\n")
+    inputs = {name: file_digest(out / name) for name in (AB_RECORD, SUITE)}
+    verdict = verdict.model_copy(update={"inputs": inputs})
+    write_model(out / VERDICT, verdict)
+    return verdict
+
+
 def recompute(verdict_path: Path) -> Recomputed:
     """The verdict computed again from the files beside it.
 
@@ -87,7 +102,10 @@ def recompute(verdict_path: Path) -> Recomputed:
         )
     tampered = tuple(name for name, sha in stored.inputs.items() if file_digest(directory / name) != sha)
     suite = read_model(directory / SUITE, Suite, versioned=False)
-    again = judge(read_record(directory / RECORD), suite, directory / BASELINES)
+    if AB_RECORD in stored.inputs:
+        again = judge_ab(read_ab_record(directory / AB_RECORD), suite)
+    else:
+        again = judge(read_record(directory / RECORD), suite, directory / BASELINES)
     return Recomputed(stored, again.model_copy(update={"inputs": stored.inputs}), tampered)
 
 

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from typing import Final
 
 from servegate.record import Commit
+
+_OF_ONE_CALL: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+"""Set where a git hook calls us: they would lead every git command to that call's repository and index."""
 
 
 def commit_of(directory: Path) -> Commit | None:
     """The commit checked out around ``directory``; None without a repository, git or commits."""
-    sha = _git(directory, "rev-parse", "--verify", "HEAD")
+    sha = git(directory, "rev-parse", "--verify", "HEAD")
     if sha is None:
         return None
-    changes = _git(directory, "status", "--porcelain", "--untracked-files=no")
+    changes = git(directory, "status", "--porcelain", "--untracked-files=no")
     return Commit(sha=sha, dirty=bool(changes))
 
 
 def root_of(directory: Path) -> Path | None:
     """The top folder of the repository around ``directory``, or None."""
-    top = _git(directory, "rev-parse", "--show-toplevel")
+    top = git(directory, "rev-parse", "--show-toplevel")
     return Path(top) if top else None
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
+def git(directory: Path, *arguments: str, timeout_s: float = 30) -> str | None:
+    """What a git command that reads says, stripped; None where it fails or there is no git."""
+    answer = run_git(directory, *arguments, timeout_s=timeout_s)
+    if answer is None or answer.returncode != 0:
+        return None
+    return answer.stdout.decode("utf-8", "replace").strip()
+
+
+def run_git(
+    directory: Path, *arguments: str, timeout_s: float = 30
+) -> subprocess.CompletedProcess[bytes] | None:
+    """A git command in ``directory``; None without git, or where it took longer than ``timeout_s``."""
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_ONE_CALL}
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(directory), *arguments], capture_output=True, text=True, timeout=30, check=True
+        return subprocess.run(
+            ["git", "-C", str(directory), *arguments],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            env=environment,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from servegate import __version__
-from servegate.cli import baseline, compare, measure, model, setup
+from servegate.cli import ab, baseline, compare, measure, model, setup
 from servegate.cli.output import complain, flush
 from servegate.errors import ExitCode, ServegateError
 
@@ -31,6 +31,7 @@ def cli() -> None:
 for command in (
     measure.check,
     measure.run,
+    ab.ab,
     compare.compare,
     compare.explain,
     baseline.baseline,

@@ -1,0 +1,252 @@
+"""Record -> verdict of an `ab` run. Pure: `servegate explain` computes it again from the saved files.
+
+Exact rows are those of `compare`, with the base arm's facts as the baseline. Timed rows with a tolerance are
+decided by the paired blocks instead, and say on what evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Final
+
+from servegate.ab import lengths
+from servegate.ab.evidence import described, in_detail, late_client
+from servegate.ab.record import AbRecord, LaunchRecord
+from servegate.ab.schedule import Role
+from servegate.ab.series import Rounds, Series
+from servegate.compare import compare
+from servegate.extract import facts
+from servegate.facts import Facts
+from servegate.fingerprint import Fingerprint
+from servegate.judge import judge
+from servegate.metrics.table import METRICS, MetricSpec
+from servegate.record import RunRecord, WorkloadRecord
+from servegate.stats.aa import NoiseFloor, noise_floor, under_floor
+from servegate.stats.launches import InvalidSamplesError
+from servegate.stats.paired import Decision, Limit, decide
+from servegate.stats.sequential import Plan
+from servegate.suite.schema import MachinePrices, Rule, Suite
+from servegate.verdict import DECIDED, Comparison, Row, State, Verdict
+from servegate.verdict import decide as verdict_of
+
+_STATES: Final = {
+    "regressed": State.REGRESSED,
+    "pass": State.PASS,
+    "improved": State.IMPROVED,
+    "inconclusive": State.INCONCLUSIVE,
+}
+_SMALLEST: Final = 1e-9
+"""A tolerance of 0 % on a clock: any change is beyond it, and only an interval below zero is within."""
+_LARGEST: Final = 0.999
+"""Where a rule lets a rate fall by all of it, or more."""
+
+
+def judge_ab(record: AbRecord, suite: Suite) -> Verdict:
+    """The verdict under the base's suite."""
+    return verdict_of(compare_arms(record, suite), suite.policy)
+
+
+def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
+    base, head = (facts(arm, suite) for arm in arms(record))
+    compared = compare(base, head, suite, allow_same=True)
+    judging = _Judging(record.launches, record.planned_launches, suite)
+    rows: list[Row] = []
+    for row in compared.rows:
+        rows.append(judging.row(row, base, head))
+        rows += judging.at_matched_length(rows[-1])
+    return compared.model_copy(
+        update={
+            "rows": tuple(rows),
+            "notes": (*compared.notes, *record.notes, *judging.notes(record)),
+            "complete": compared.complete and record.ended != "interrupted",
+        }
+    )
+
+
+def is_decided(
+    launches: Sequence[LaunchRecord], planned: int, suite: Suite, workloads: Sequence[str]
+) -> bool:
+    """Is every timed row that gates decided, or past help by more launches?"""
+    judging = _Judging(launches, planned, suite)
+    return all(
+        judging.is_settled(workload, spec, rule)
+        for workload in workloads
+        for spec, rule in gating(suite, workload)
+    )
+
+
+def gating(suite: Suite, workload: str) -> list[tuple[MetricSpec, Rule]]:
+    """The workload's timed metrics that have a tolerance."""
+    found = []
+    for spec in METRICS.values():
+        rule = suite.policy.rules.get(f"{workload}.{spec.name}") or suite.policy.rules.get(spec.name)
+        by_clock = spec.kind == "timed" or (spec.kind == "cost" and isinstance(suite.prices, MachinePrices))
+        if by_clock and rule is not None and rule.change is not None:
+            found.append((spec, rule))
+    return found
+
+
+def arms(record: AbRecord) -> tuple[RunRecord, RunRecord]:
+    """Base and head with their timed rounds, all launches together.
+
+    Both ran on this machine, so what differs in their machine facts (threads, say) was set by the change that
+    is judged: it is listed with what is served, and does not keep times from being compared.
+    """
+    base, head = record.base, record.head
+    common = {
+        name: value
+        for name, value in base.fingerprint.machine.items()
+        if head.fingerprint.machine.get(name) == value
+    }
+    return _arm(base, "base", record.launches, common), _arm(head, "head", record.launches, common)
+
+
+class _Judging:
+    """The evidence of one run, computed once for each workload and metric."""
+
+    def __init__(self, launches: Sequence[LaunchRecord], planned: int, suite: Suite) -> None:
+        self._launches, self._suite = launches, suite
+        timed = sorted({block.workload for launch in launches for block in launch.blocks})
+        rows = sum(len(gating(suite, workload)) for workload in timed)
+        self.plan = Plan(rows=max(rows, 1), launches=max(planned, len(launches), 1))
+        self._rounds = {name: Rounds(launches, name, suite.prices) for name in timed}
+        self._matched = {name: lengths.matched(launches, name) for name in timed}
+
+    def decision(
+        self, workload: str, spec: MetricSpec, rule: Rule, *, rounds: Rounds | None = None
+    ) -> tuple[Decision, NoiseFloor, Series]:
+        """Head against base, under the noise floor. Raises InvalidSamplesError where there are no pairs."""
+        if rounds is None:
+            rounds = self._rounds.get(workload)
+        if rounds is None:
+            raise InvalidSamplesError("nothing was timed")
+        series = rounds.series(spec)
+        limit = _limit(spec, rule, [v for launch in series.values["base"] for v in launch])
+        floor = noise_floor(series.same, limit, self.plan)
+        found = decide(series.pairs, limit, self.plan, series.same)
+        return under_floor(found, floor), floor, series
+
+    def is_settled(self, workload: str, spec: MetricSpec, rule: Rule) -> bool:
+        try:
+            return self.decision(workload, spec, rule)[0].state != "inconclusive"
+        except InvalidSamplesError:
+            return True  # a launch's rounds give no value: another launch like it gives none either
+
+    def row(self, row: Row, base: Facts, head: Facts) -> Row:
+        """The row as the paired blocks judge it; one that they say nothing about stays as it is."""
+        if row.kind != "timed" or row.state not in (*DECIDED, State.INCONCLUSIVE):
+            return row
+        rule = self._rule(row)
+        if rule is not None and rule.change is None:
+            return row  # an absolute limit: held against all rounds together
+        if rule is not None and self._beyond_limit(row, rule, base, head):
+            return row
+        return self._decided(row, METRICS[row.metric], rule, None)
+
+    def at_matched_length(self, row: Row) -> list[Row]:
+        """The same metric over the prompts whose completions kept their length, where others did not."""
+        matched = self._matched.get(row.workload)
+        rule = self._rule(row)
+        if matched is None or row.metric not in lengths.FOLLOW_LENGTH or row.kind != "timed" or rule is None:
+            return []
+        again = row.model_copy(
+            update={
+                "metric": f"{row.metric} {lengths.AT_MATCHED_LENGTH}",
+                "base": None,
+                "head": None,
+                "detail": (matched.text,),
+            }
+        )
+        if not matched.prompts:
+            reason = "every completion changed its length, so speed cannot be told from length"
+            return [again.model_copy(update={"state": State.INCONCLUSIVE, "reason": reason})]
+        rounds = Rounds(matched.launches, row.workload, self._suite.prices)
+        return [self._decided(again, METRICS[row.metric], rule, rounds)]
+
+    def notes(self, record: AbRecord) -> list[str]:
+        blocks = sum(len(launch.blocks) for launch in record.launches)
+        if not blocks:
+            return []
+        lines = [
+            f"timed part: {blocks} rounds in {len(record.launches)} of {record.planned_launches} planned "
+            f"launches; ended: {record.ended}"
+        ]
+        cold = sorted(
+            {
+                f"{w.role} in {w.workload}"
+                for launch in record.launches
+                for w in launch.warmups
+                if not w.stable
+            }
+        )
+        if cold:
+            lines.append(f"still getting faster when warm-up ended: {', '.join(cold)}")
+        return lines
+
+    def _decided(self, row: Row, spec: MetricSpec, rule: Rule | None, rounds: Rounds | None) -> Row:
+        try:
+            found, floor, series = self.decision(row.workload, spec, rule or Rule(change=0.05), rounds=rounds)
+        except InvalidSamplesError as error:
+            if rule is None:
+                return row
+            return row.model_copy(update={"state": State.INCONCLUSIVE, "reason": str(error), "change": None})
+        late = late_client(self._launches, row.workload)
+        state, reason = _STATES[found.state], found.reason
+        if rule is None:
+            state, reason = State.PASS, "no rule in the policy; shown only"
+        elif late is not None:
+            state, reason = State.INCONCLUSIVE, late
+        elif found.beyond_belief:
+            reason = f"{reason}; beyond belief: did head do the same work?"
+        return row.model_copy(
+            update={
+                "state": state,
+                "reason": reason,
+                "change": found.estimate,
+                "evidence": described(found, floor),
+                "detail": (*row.detail, *in_detail(found, floor, series)),
+            }
+        )
+
+    def _rule(self, row: Row) -> Rule | None:
+        rules = self._suite.policy.rules
+        return rules.get(f"{row.workload}.{row.metric}") or rules.get(row.metric)
+
+    def _beyond_limit(self, row: Row, rule: Rule, base: Facts, head: Facts) -> bool:
+        """Is head beyond the rule's own max or min, whatever base is?"""
+        if rule.max is None and rule.min is None:
+            return False
+        absolute = rule.model_copy(update={"change": None, "floor": None})
+        old, new = (arm.workloads[row.workload].metrics.get(row.metric) for arm in (base, head))
+        return judge(METRICS[row.metric], absolute, old, new).state is State.REGRESSED
+
+
+def _limit(spec: MetricSpec, rule: Rule, base: Sequence[float]) -> Limit:
+    higher = spec.better == "higher"
+    typical = median(base)
+    tolerance = max(rule.change or 0.0, _SMALLEST)
+    floor = float(rule.floor or 0.0)
+    if higher:
+        tolerance, floor = min(tolerance, _LARGEST), min(floor, _LARGEST * typical)
+    return Limit(tolerance, floor, typical, higher)
+
+
+def _arm(
+    run: RunRecord, role: Role, launches: Sequence[LaunchRecord], machine: Mapping[str, str]
+) -> RunRecord:
+    own = {f"machine.{k}": v for k, v in run.fingerprint.machine.items() if k not in machine}
+    fingerprint = Fingerprint(
+        machine=dict(machine),
+        software=run.fingerprint.software,
+        served={**run.fingerprint.served, **own},
+    )
+    workloads = tuple(_with_rounds(workload, role, launches) for workload in run.workloads)
+    return run.model_copy(update={"fingerprint": fingerprint, "workloads": workloads})
+
+
+def _with_rounds(workload: WorkloadRecord, role: Role, launches: Sequence[LaunchRecord]) -> WorkloadRecord:
+    if workload.numerics == "reference":
+        return workload
+    rounds = tuple(b.round for launch in launches for b in launch.rounds(role, workload.name))
+    return workload.model_copy(update={"rounds": rounds})

@@ -1,0 +1,89 @@
+"""What an `ab` run measured, as it is saved: every round of every arm, with what else the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from servegate.ab.schedule import Role
+from servegate.files import read_model, write_text
+from servegate.model import SCHEMA_VERSION, Model
+from servegate.record import Count, Nanoseconds, RoundRecord, RunRecord
+from servegate.series import PACK
+
+Cpus = Annotated[float, Field(ge=0)]
+
+
+class MachineLoad(Model):
+    """CPU time during one block, in CPUs: 1.0 is one CPU all the time."""
+
+    cpus: Annotated[int, Field(ge=1)]
+    arm: Cpus
+    """Used by the arm's own process."""
+    others: Cpus
+    """Used by everything else on the machine."""
+    stolen: Cpus
+    """Taken by the hypervisor for other guests."""
+    idle: Cpus
+
+
+class WarmUp(Model):
+    role: Role
+    workload: str
+    walls_ns: tuple[Nanoseconds, ...]
+    stable: bool
+    """False where the arm was still getting faster when the bound on warm-up rounds was reached."""
+
+
+class BlockRecord(Model):
+    """One round of one workload on one arm."""
+
+    block: Count
+    """Within the launch; rounds of one block are paired."""
+    role: Role
+    workload: str
+    round: RoundRecord
+    load: MachineLoad
+
+
+class LaunchRecord(Model):
+    started: tuple[Role, ...]
+    """In the order in which the processes started."""
+    warmups: tuple[WarmUp, ...] = ()
+    blocks: tuple[BlockRecord, ...] = ()
+    """In the order in which they ran."""
+
+    @property
+    def head_first(self) -> bool:
+        return self.started.index("head") < self.started.index("base")
+
+    def rounds(self, role: Role, workload: str) -> Iterator[BlockRecord]:
+        return (b for b in self.blocks if b.role == role and b.workload == workload)
+
+
+End = Literal["decided", "budget spent", "launches done", "interrupted", "nothing is timed"]
+
+
+class AbRecord(Model):
+    schema_version: Literal[1] = SCHEMA_VERSION
+    base: RunRecord
+    """Workloads with reference numerics as they ran; timed ones without their rounds, which are blocks."""
+    head: RunRecord
+    budget_ns: Nanoseconds
+    """For the timed part."""
+    planned_launches: Annotated[int, Field(ge=1)]
+    launches: tuple[LaunchRecord, ...] = ()
+    ended: End
+    notes: tuple[str, ...] = ()
+    """What was said of the arms before they ran, such as which policy edits do not count."""
+
+
+def write_ab_record(path: Path, record: AbRecord) -> None:
+    write_text(path, record.model_dump_json(context=PACK) + "\n")
+
+
+def read_ab_record(path: Path) -> AbRecord:
+    return read_model(path, AbRecord)

@@ -1,0 +1,130 @@
+"""`servegate ab` from the command line: real git, real processes, an engine of arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from repositories import SUITE, commit, git, repository, write_engine
+
+from servegate.cli.main import exit_code
+from servegate.verdict import State, Verdict
+
+OPTIONS = ("--budget", "20s", "--launches", "2", "--pythonpath", "engine", "--out", "out")
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    root = repository(tmp_path / "repo")
+    monkeypatch.chdir(root)
+    return root
+
+
+def ab(*arguments: str) -> int:
+    return exit_code(["ab", "suite.yaml", *OPTIONS, *arguments])
+
+
+def stored() -> Verdict:
+    return Verdict.model_validate_json(Path("out/verdict.json").read_text())
+
+
+def test_a_slower_head_is_found_and_explained_from_what_was_saved(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(repo, "checkout", "--quiet", "-b", "slower")
+    write_engine(repo, 13)
+    (repo / "suite.yaml").write_text(SUITE.replace("decode_p95: {change: 10%}", "decode_p95: {change: 90%}"))
+    before = git(repo, "status", "--porcelain")
+    assert ab("--base", "main", "--json") == 1
+    out = capsys.readouterr().out
+    row = next(r for r in stored().comparison.rows if r.metric == "decode_p95")
+    assert json.loads(out)["exit_code"] == 1
+    assert (row.state, row.change) == (State.REGRESSED, pytest.approx(0.3))
+    lengths = next(r for r in stored().comparison.rows if r.metric == "completion_tokens")
+    assert lengths.state is State.PASS
+    notes = "\n".join(stored().comparison.notes)
+    assert "edited by head, and judged as the base has it: policy.decode_p95.change: " in notes
+
+    assert exit_code(["explain", "out/verdict.json"]) == 0
+    assert "the same verdict" in capsys.readouterr().out
+    assert git(repo, "status", "--porcelain") == f"{before}\n?? out/"
+    assert not list(Path(tempfile.gettempdir()).iterdir())
+
+
+def test_the_exact_rows_hold_the_bases_own_answers(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_engine(repo, 10, tokens=30)
+    assert ab("--base", "HEAD") == 1
+    row = next(r for r in stored().comparison.rows if r.metric == "completion_tokens")
+    assert (row.workload, row.base, row.head, row.state) == ("behaviour", 48.0, 60.0, State.REGRESSED)
+    assert "completion tokens rose" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "say what to compare with"),
+        (("--base", "nowhere"), 2, "no commit 'nowhere' in this clone; fetch it: git fetch origin nowhere"),
+        (("--base", "-x"), 2, "'-x' is not the name of a commit"),
+        (("--base", "main", "--budget", "5"), 2, "'5' is not a duration such as 90s, 5m or 1h"),
+        (("--base", "main", "--budget", "0s"), 2, "'0s' is not a duration"),
+        (("--base", "main", "--launches", "1"), 2, "1 is not in the range"),
+        (("--base", "main", "--pythonpath", "no/such"), 2, "--pythonpath: no folder 'no/such'"),
+        (("--base", "main", "--base-python", "/no/python"), 2, "base: /no/python cannot be run"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_an_exit_code(
+    repo: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    assert ab(*arguments) == code
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_a_suite_that_base_does_not_have_is_no_data(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repo / "new.yaml").write_text(SUITE)
+    commit(repo, "new suite")
+    assert exit_code(["ab", "new.yaml", *OPTIONS, "--base", "HEAD~1"]) == 3
+    assert "has no such suite to compare with" in capsys.readouterr().err
+
+
+def test_a_broken_suite_of_the_head_is_its_own_fault(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repo / "suite.yaml").write_text(SUITE + "colour: red\n")
+    assert ab("--base", "HEAD") == 2
+    assert "colour" in capsys.readouterr().err
+
+
+def test_sigterm_in_the_middle_leaves_no_worktree_and_no_process(repo: Path) -> None:
+    ready = repo.parent / "ready"
+    os.mkfifo(ready)
+    engine = repo / "engine" / "sitecustomize.py"
+    engine.write_text(
+        f"import os, time\nopen({str(ready)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)\n"
+    )
+    reader = os.open(ready, os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "servegate", "ab", "suite.yaml", *OPTIONS, "--base", "HEAD"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    select.select([reader], [], [], 60)
+    arm = int(os.read(reader, 100))
+    process.send_signal(signal.SIGTERM)
+    error = process.communicate()[1]
+    assert process.returncode == 4
+    assert "interrupted" in error
+    with pytest.raises(ProcessLookupError):
+        os.kill(arm, 0)
+    assert not list(Path(tempfile.gettempdir()).iterdir())
+    assert len(git(repo, "worktree", "list").splitlines()) == 1
