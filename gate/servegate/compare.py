@@ -226,8 +226,8 @@ def _row(workload: str, spec: MetricSpec, rule: Rule | None, judgement: Judgemen
         kind=spec.kind,
         unit=spec.unit,
         better=spec.better,
-        # An invalid number and a lost quality check count without a rule.
-        gating=rule is not None or judgement.state is State.INVALID or spec.name == "quality_lost",
+        # An invalid number counts without a rule.
+        gating=rule is not None or judgement.state is State.INVALID or spec.always_gates,
         base=seen.base_text or seen.base.value,
         head=seen.head_text or seen.head.value,
         change=judgement.change,

@@ -71,6 +71,8 @@ def judge(spec: MetricSpec, rule: Rule | None, base: Sample | None, head: Sample
 
 def in_words(spec: MetricSpec, rule: Rule | None) -> str:
     """``+10 % and 20 ms``, ``equal``, ``at most 1e-06 nat``."""
+    if rule is None and spec.always_gates:
+        return "none"
     if rule is None:
         return "shown only" if spec.kind == "timed" else "equal expected; shown only"
     parts = []

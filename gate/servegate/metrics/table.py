@@ -28,6 +28,8 @@ class MetricSpec:
     between: Between | None = None
     min_n: int = 1
     """With fewer observations on either side a change cannot be judged."""
+    always_gates: bool = False
+    """Counts without a rule in the policy."""
 
 
 def _exact(name: str, unit: str, better: Better, says: str, measure: Measure) -> MetricSpec:
@@ -103,12 +105,14 @@ _BEHAVIOUR = [
         logprobs.logprob_delta_mean,
         "logprob",
     ),
-    _differs(
+    MetricSpec(
         "quality_lost",
-        "checks",
-        "quality checks that passed on the base and fail now",
-        drift.quality_lost,
         "quality",
+        "checks",
+        "lower",
+        "of the quality checks that passed on the base fail now",
+        between=drift.quality_lost,
+        always_gates=True,
     ),
     MetricSpec(
         "quality_pass_rate",

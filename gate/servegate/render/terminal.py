@@ -107,7 +107,8 @@ def _group(console: Console, group: Group, *, bold: bool = False) -> None:
     state = Text() if group.state is State.PASS else Text.assemble(state_text(group.rows[0]), "  ")
     names = (clean(group.names, 600), "bold" if bold else "")
     console.print(Text.assemble(state, names, f": {clean(group.reason, 600)}"))
-    for detail in group.detail:
+    ids = group.rows[0].kind == "prompt"  # which need no line each
+    for detail in [", ".join(group.detail)] if ids and group.detail else group.detail:
         console.print(Padding(Text(clean(detail)), (0, 0, 0, 4)))
 
 

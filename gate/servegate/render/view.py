@@ -124,7 +124,7 @@ def _has_values(row: Row) -> bool:
 
 def _remarkable(row: Row) -> bool:
     if row.state is State.PASS:
-        return row.gating and row.base != row.head
+        return row.gating and row.base != row.head and row.kind != "pin"
     return row.gating
 
 

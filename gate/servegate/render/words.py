@@ -55,6 +55,8 @@ def change(row: Row) -> str:
     base, head = row.base, row.head
     if base is None or head is None:
         return ABSENT
+    if row.kind == "pin":
+        return ""  # what is pinned and what is found are two kinds of text
     if base == head:
         return "same"
     if isinstance(base, str) or isinstance(head, str):
