@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from servegate import __version__
-from servegate.cli import ab, baseline, compare, measure, model, setup
+from servegate.cli import ab, baseline, compare, measure, model, post, setup
 from servegate.cli.output import complain, flush
 from servegate.errors import ExitCode, ServegateError
 
@@ -35,6 +35,7 @@ for command in (
     compare.compare,
     compare.explain,
     baseline.baseline,
+    post.post,
     model.model,
     setup.doctor,
     setup.schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from servegate.render import words
 from servegate.render.escape import Markdown, code, prose
@@ -13,28 +13,32 @@ from servegate.render.view import Group, allowed, folded_in_words, judged, name,
 from servegate.verdict import Outcome, Verdict
 from servegate.wording import count
 
-_MARKS = {Outcome.PASS: "✅", Outcome.INCONCLUSIVE: "⚠️", Outcome.NO_DATA: "⚠️"}
+MARKS = {Outcome.PASS: "✅", Outcome.INCONCLUSIVE: "⚠️", Outcome.NO_DATA: "⚠️"}
 
 
 def render(verdict: Verdict, *, suite: str | None = None, everything: bool = False) -> str:
-    text = _template().render(
-        verdict=verdict,
-        seen=view(verdict, everything),
-        mark=Markdown(_MARKS.get(verdict.outcome, "❌")),
-        accept=f"servegate baseline update {suite or 'SUITE'}",
-        name=name,
-        names=_names,
-        pair=words.pair,
-        change=words.change,
-        judged=judged,
-        allowed=allowed,
-        folded=folded_in_words,
-        count=count,
+    text = (
+        environment()
+        .get_template("markdown.md.jinja")
+        .render(
+            verdict=verdict,
+            seen=view(verdict, everything),
+            mark=Markdown(MARKS.get(verdict.outcome, "❌")),
+            accept=f"servegate baseline update {suite or 'SUITE'}",
+            name=name,
+            names=names,
+            pair=words.pair,
+            change=words.change,
+            judged=judged,
+            allowed=allowed,
+            folded=folded_in_words,
+            count=count,
+        )
     )
     return text.strip() + "\n"
 
 
-def _names(group: Group) -> Markdown:
+def names(group: Group) -> Markdown:
     more = f" and {group.unnamed} more" if group.unnamed else ""
     return Markdown(", ".join(code(name(row)) for row in group.named) + more)
 
@@ -45,13 +49,14 @@ def _escaped(value: Any) -> Any:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(
+def environment() -> Environment:
+    """Every template's: what is printed is escaped, whether or not the template thinks of it."""
+    made = Environment(
         loader=PackageLoader("servegate", "render"),
         undefined=StrictUndefined,
         finalize=_escaped,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(code=code, prose=prose)
-    return environment.get_template("markdown.md.jinja")
+    made.filters.update(code=code, prose=prose)
+    return made

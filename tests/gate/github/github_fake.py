@@ -1,8 +1,8 @@
 """A stateful fake of GitHub's API on this machine, as strict as GitHub about what it takes.
 
-Every request and response is held against GitHub's own description (`github_contract`). What that leaves out is
-here: sizes, permissions, pages, rate limits, outages that stored the comment all the same. Whatever breaks
-the contract is in `faults`, and the fixture looks that it is empty.
+Every request and response is held against GitHub's own description (`github_contract`). What that leaves
+out is here: sizes, permissions, pages, rate limits, outages that stored the comment all the same. Whatever
+breaks the contract is in `faults`, and the fixture looks that it is empty.
 """
 
 from __future__ import annotations
