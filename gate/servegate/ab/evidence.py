@@ -11,8 +11,8 @@ from servegate.ab.series import Series
 from servegate.stats.aa import NoiseFloor
 from servegate.stats.diagnose import diagnose, disagreement
 from servegate.stats.paired import Decision
-from servegate.verdict import Evidence
-from servegate.wording import count, percent
+from servegate.verdict import Evidence, Row
+from servegate.wording import amount, count, percent
 
 MOST_LATENESS: Final = 0.05
 """Share of the time to first token that was the client's own lateness, above which times are the client's."""
@@ -27,6 +27,13 @@ def described(found: Decision, floor: NoiseFloor) -> Evidence:
         smallest_detectable=found.smallest_detectable,
         blocks_needed=found.blocks_needed,
     )
+
+
+def all_rounds(row: Row) -> tuple[str, ...]:
+    """What each arm's rounds give when they are thrown together: shown, and not judged."""
+    if not isinstance(row.base, float) or not isinstance(row.head, float):
+        return ()
+    return (f"all rounds together: base {amount(row.base, row.unit)}, head {amount(row.head, row.unit)}",)
 
 
 def in_detail(found: Decision, floor: NoiseFloor, series: Series) -> tuple[str, ...]:
@@ -61,9 +68,8 @@ def _lateness(launches: Sequence[LaunchRecord], workload: str, role: Role) -> tu
 
 
 def _sentences(found: Decision, floor: NoiseFloor, series: Series) -> Iterator[str]:
-    pairs = f"{count(found.blocks, 'block pair')} in {count(found.launches, 'launch')}".replace(
-        "launchs", "launches"
-    )
+    launches = "1 launch" if found.launches == 1 else f"{found.launches} launches"
+    pairs = f"{count(found.blocks, 'block pair')} in {launches}"
     if found.interval is None:
         yield f"no interval from {pairs}"
     else:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from servegate.ab import lengths
-from servegate.ab.evidence import described, in_detail, late_client
+from servegate.ab.evidence import all_rounds, described, in_detail, late_client
 from servegate.ab.record import AbRecord, LaunchRecord
 from servegate.ab.schedule import Role
 from servegate.ab.series import Rounds, Series
@@ -20,6 +20,7 @@ from servegate.extract import facts
 from servegate.facts import Facts
 from servegate.fingerprint import Fingerprint
 from servegate.judge import judge
+from servegate.metrics.context import stable
 from servegate.metrics.table import METRICS, MetricSpec
 from servegate.record import RunRecord, WorkloadRecord
 from servegate.stats.aa import NoiseFloor, noise_floor, under_floor
@@ -199,13 +200,18 @@ class _Judging:
             state, reason = State.INCONCLUSIVE, late
         elif found.beyond_belief:
             reason = f"{reason}; beyond belief: did head do the same work?"
+        base = median(value for launch in series.values["base"] for value in launch)
         return row.model_copy(
             update={
                 "state": state,
                 "reason": reason,
+                # Head is base with the change that the pairs show. The arms' own values over all rounds may
+                # differ the other way: a burst that hit one of them is in there, and not in the pairs.
+                "base": stable(base),
+                "head": stable(base * (1 + found.estimate)),
                 "change": found.estimate,
                 "evidence": described(found, floor),
-                "detail": (*row.detail, *in_detail(found, floor, series)),
+                "detail": (*row.detail, *all_rounds(row), *in_detail(found, floor, series)),
             }
         )
 

@@ -76,6 +76,9 @@ class WorkerArm:
     def round(self, workload: str) -> WorkloadRecord:
         return self._checked(WorkloadRecord, self._ask("round", workload=workload))
 
+    def warm_up(self, workload: str) -> WorkloadRecord:
+        return self._checked(WorkloadRecord, self._ask("warm_up", workload=workload))
+
     def exact(self, workload: str, forced: dict[str, list[int]]) -> WorkloadRecord:
         return self._checked(WorkloadRecord, self._ask("exact", workload=workload, forced=forced))
 

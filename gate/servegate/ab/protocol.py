@@ -7,6 +7,7 @@
     -> {"do": "exact", "workload": "behaviour", "forced": {"refund": [5, 7, ...]}}
     <- {"progress": {"stage": ..., "done": 3, "total": 8}}          any number of these, then
     <- {"answer": <WorkloadRecord>}
+    -> {"do": "warm_up", "workload": "latency"}                     and likewise
     -> {"do": "round", "workload": "latency"}
     <- {"answer": <WorkloadRecord of one round>}
     -> {"do": "fingerprint"}

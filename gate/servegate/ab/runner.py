@@ -24,6 +24,10 @@ class Arm(Protocol):
     @property
     def pid(self) -> int: ...
 
+    def warm_up(self, workload: str) -> WorkloadRecord:
+        """A shortened round, thrown away but for its wall time."""
+        ...
+
     def round(self, workload: str) -> WorkloadRecord: ...
 
     def fingerprint(self) -> Fingerprint: ...
@@ -104,7 +108,7 @@ class _Run:
         self._start_ns = self._block_ns = 0
         """What the latest launch and block cost."""
         self._warm: dict[tuple[Role, str], list[int]] = {}
-        """Wall times of measured rounds of earlier launches."""
+        """Wall times of the last warm-up round of earlier launches."""
 
     def ended(self, decided: Decided) -> End | None:
         done = len(self.part.launches)
@@ -143,8 +147,8 @@ class _Run:
                 self.part.launches.append(
                     LaunchRecord(started=order, warmups=tuple(warmups), blocks=tuple(blocks))
                 )
-        for block in blocks:
-            self._warm.setdefault((block.role, block.workload), []).append(block.round.wall_ns)
+        for warmup in warmups:
+            self._warm.setdefault((warmup.role, warmup.workload), []).append(warmup.walls_ns[-1])
 
     def _blocks(self, arms: dict[Role, Arm], blocks: list[BlockRecord]) -> None:
         """Append the launch's blocks one by one, so that an interruption leaves those that ran."""
@@ -178,11 +182,11 @@ class _Run:
         )
 
     def _warm_up(self, arm: Arm, role: Role, workload: TimedWorkload) -> WarmUp:
-        """Rounds thrown away, until one is as fast as it gets; at least as many as the suite asks for."""
+        """Warm-up rounds until one is as fast as it gets; at least as many as the suite asks for."""
         walls: list[int] = []
         earlier = self._warm.get((role, workload.name), ())
         while len(walls) < max(workload.warmup, schedule.MOST_WARM_UPS):
-            walls.append(self._shell(role, arm.round(workload.name)).wall_ns)
+            walls.append(arm.warm_up(workload.name).rounds[0].wall_ns)
             if len(walls) >= workload.warmup and schedule.is_warm(walls, earlier):
                 break
         return WarmUp(

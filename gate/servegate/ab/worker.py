@@ -16,13 +16,15 @@ from typing import Any, Final, TextIO
 from servegate.ab.protocol import PROTOCOL, Failed, Opened, TimedWorkload
 from servegate.errors import ExitCode, ServegateError, UsageError
 from servegate.fingerprint import Fingerprint
-from servegate.plan import ForcedCompletion, WorkloadPlan, make_plan
+from servegate.plan import ForcedCompletion, PlannedRequest, WorkloadPlan, make_plan
 from servegate.record import WorkloadRecord
 from servegate.series import PACK
 from servegate.suite.loading import LoadedSuite, load_suite
 from servegate.targets.base import Progress, Target, open_target
 
 PROGRESS_EVERY_S: Final = 1.0
+WARM_UP_TOKENS: Final = 8
+"""Of each completion in a warm-up round."""
 
 
 class Arm:
@@ -62,6 +64,12 @@ class Arm:
         planned = _named(self._plan.workloads, workload)
         return self._target.measure(planned.model_copy(update={"warmup": 0, "repeat": 1}), _silent)
 
+    def warm_up(self, workload: str) -> WorkloadRecord:
+        """A round with its completions cut short: every prompt and the decode path, for little time."""
+        planned = _named(self._plan.workloads, workload)
+        short = {"warmup": 0, "repeat": 1, "requests": tuple(map(_cut_short, planned.requests))}
+        return self._target.measure(planned.model_copy(update=short), _silent)
+
     def fingerprint(self) -> Fingerprint:
         return self._target.fingerprint()
 
@@ -83,6 +91,8 @@ def serve(commands: TextIO, answers: TextIO) -> None:
                 answer: Any = arm.opened()
             elif arm is None:
                 raise UsageError("the first command must be 'open'")
+            elif do == "warm_up":
+                answer = arm.warm_up(command["workload"])
             elif do == "round":
                 answer = arm.round(command["workload"])
             elif do == "exact":
@@ -112,6 +122,12 @@ def _named(workloads: tuple[WorkloadPlan, ...], name: str) -> WorkloadPlan:
         if workload.name == name:
             return workload
     raise UsageError(f"this arm's suite has no workload {name!r}")
+
+
+def _cut_short(request: PlannedRequest) -> PlannedRequest:
+    sampling = request.sampling
+    cut = {name: min(getattr(sampling, name), WARM_UP_TOKENS) for name in ("max_tokens", "min_tokens")}
+    return request.model_copy(update={"sampling": sampling.model_copy(update=cut)})
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -81,6 +81,9 @@ class FakeArm:
         record = round_of().model_copy(update={"wall_ns": wall})
         return workload_of(record, name=workload)
 
+    def warm_up(self, workload: str) -> WorkloadRecord:
+        return self.round(workload)
+
     def fingerprint(self) -> Fingerprint:
         return FINGERPRINT
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
+
+CLI_TESTS = str(Path(__file__).parent.parent / "cli")
+sys.path.insert(0, CLI_TESTS)
+
+from fake_target import FakeTarget as FakeTarget  # noqa: E402  (shared with the tests of the commands)
 
 SUITE = """\
 version: 1
@@ -50,10 +56,9 @@ def git(root: Path, *arguments: str) -> str:
 
 def write_engine(root: Path, gap_ms: int, tokens: int = 24) -> None:
     """The arm's own engine, imported before anything else because it is called `sitecustomize`."""
-    tests = str(Path(__file__).parent.parent / "cli")
     (root / "engine").mkdir(exist_ok=True)
     (root / "engine" / "sitecustomize.py").write_text(
-        ENGINE.format(tests=tests, gap_ms=gap_ms, tokens=tokens)
+        ENGINE.format(tests=CLI_TESTS, gap_ms=gap_ms, tokens=tokens)
     )
 
 

@@ -96,6 +96,21 @@ def test_equal_arms_pass_and_say_on_what_evidence() -> None:
     assert any("noise floor" in line for line in row.detail)
 
 
+def test_what_is_shown_goes_the_way_of_the_paired_change() -> None:
+    """One burst in base makes its pooled p95 the larger one, while head is slower in every other pair."""
+
+    def rounds(launch: int, block: int, role: Role) -> RoundRecord:
+        if role == "base" and launch == 0:
+            return round_of(100)
+        return round_of(13 if role == "head" else 10)
+
+    row = row_of(verdict(rounds, number=12))
+    assert isinstance(row.base, float)
+    assert isinstance(row.head, float)
+    assert row.head > row.base == 10
+    assert "all rounds together: base 100 ms, head 13 ms" in row.detail
+
+
 @pytest.mark.parametrize("factor", [1.10, 1.20])
 def test_a_slower_head_is_found(factor: float) -> None:
     result = verdict(noisy(factor))

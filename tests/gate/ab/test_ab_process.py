@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repositories import PROMPTS, SUITE, FakeTarget
 
 from servegate.ab import worker
 from servegate.ab.process import Place, WorkerArm
 from servegate.errors import MeasurementError, UsageError
+from servegate.plan import WorkloadPlan
+from servegate.record import WorkloadRecord
+from servegate.targets.base import Progress
 
 OPENED = {
     "answer": {
@@ -120,6 +124,26 @@ def test_what_libraries_print_never_reaches_the_protocol(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="", check=True)
     assert done.stdout == "{}\n"
     assert done.stderr == "from python\nfrom C\n"
+
+
+def test_a_warm_up_round_cuts_every_completion_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[list[int]] = []
+
+    class Target(FakeTarget):
+        def measure(self, workload: WorkloadPlan, progress: Progress) -> WorkloadRecord:
+            lengths.append([request.sampling.max_tokens for request in workload.requests])
+            return super().measure(workload, progress)
+
+    monkeypatch.setattr(worker, "open_target", Target)
+    (tmp_path / "prompts.yaml").write_text(PROMPTS)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    commands = [
+        {"do": "open", "suite": str(tmp_path / "suite.yaml")},
+        {"do": "warm_up", "workload": "latency"},
+        {"do": "round", "workload": "latency"},
+    ]
+    worker.serve(io.StringIO("".join(json.dumps(c) + "\n" for c in commands)), io.StringIO())
+    assert lengths == [[8, 8], [128, 128]]
 
 
 @pytest.mark.parametrize(
