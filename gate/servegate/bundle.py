@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +48,12 @@ class Recomputed:
 
 def require_writable(out: Path) -> None:
     """Raise UsageError before anything is measured where the bundle could not be written after it."""
-    probe = out / f".{VERDICT}.probe"
-    write_text(probe, "")
-    probe.unlink()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written to: {error.strerror or error}") from None
 
 
 def judge(record: RunRecord, suite: Suite, baselines: Path) -> Verdict:

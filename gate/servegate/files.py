@@ -139,11 +139,12 @@ def _complaint(path: Path, model: type[Model], error: ValidationError) -> str:
                 f"{path}: schema_version {fault['input']!r}, and this servegate reads {SCHEMA_VERSION}; "
                 "read it with the servegate that wrote it, or measure again"
             )
-    first = faults[0]
+    first = next((fault for fault in faults if fault["type"] == "finite_number"), faults[0])
     if first["type"] == "json_invalid":
         what = first["ctx"]["error"] if "ctx" in first else first["msg"]
         return f"{path}: cut off or not JSON ({what}); restore the file or measure again"
-    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    # A row of numbers may be written in two ways; pydantic names the one tried by a part with brackets.
+    where = ".".join(str(part) for part in first["loc"] if "[" not in str(part)) or "the file"
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
     noun = {"RunRecord": "record", "Facts": "facts file"}.get(model.__name__, model.__name__.lower())
     return f"{path}: not a valid {noun}: {where}: {_meaning(first['type'], first['msg'])}{more}"

@@ -161,6 +161,6 @@ def _next_steps(console: Console, verdict: Verdict, follow: Next) -> None:
     if follow.verdict:
         line = f"look closer:            servegate explain {clean(follow.verdict)}"
         console.print(Text(line), soft_wrap=True)
-    if follow.suite and verdict.outcome is not Outcome.PASS:
+    if follow.suite and verdict.outcome in (Outcome.REGRESSED, Outcome.NO_DATA):
         line = f"accept, if it is meant: servegate baseline update {clean(follow.suite)}"
         console.print(Text(line), soft_wrap=True)

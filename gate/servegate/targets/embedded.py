@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import platform
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -201,6 +202,7 @@ class EmbeddedTarget:
             )
             for forced, request in requests
             if len(request.logprobs) == len(forced.completion_ids)
+            and all(math.isfinite(token.logprob) for token in request.logprobs)
         )
 
 

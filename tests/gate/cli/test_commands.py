@@ -80,7 +80,7 @@ def test_no_baseline_exits_3(suite: str, capsys) -> None:
 def test_unwritable_out_is_said_before_anything_is_measured(baselined: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(pipeline, "open_target", lambda plan: pytest.fail("measured in vain"))
     assert exit_code(["check", baselined, "--out", "/proc/nowhere"]) == 2
-    assert capsys.readouterr().err.startswith("error: /proc/nowhere/")
+    assert capsys.readouterr().err.startswith("error: /proc/nowhere: cannot be written to")
 
 
 def test_regression_outlives_a_failure_to_save_it(baselined: str, target, monkeypatch, capsys) -> None:

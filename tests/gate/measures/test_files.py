@@ -173,3 +173,13 @@ def test_ids_are_unique_in_a_round_and_names_in_a_record() -> None:
 def test_packed_and_listed_json_are_one_record() -> None:
     packed = RunRecord.model_validate_json(RUN.model_dump_json(context=PACK))
     assert packed == RunRecord.model_validate_json(RUN.model_dump_json()) == RUN
+
+
+def test_nan_in_a_row_of_numbers_is_named_by_its_place(tmp_path: Path) -> None:
+    """The row may be a list or packed; the message speaks of the number, not of how a row can be written."""
+    path = tmp_path / "record.json"
+    write_record(path, record(behaviour(answer("a", [7], [-0.5]))))
+    path.write_text(path.read_text().replace("[-0.5]", "[NaN]"))
+    with pytest.raises(UsageError, match=r"requests\.0\.logprobs\.0: NaN or infinity") as caught:
+        read_record(path)
+    assert "[" not in str(caught.value)
