@@ -6,13 +6,21 @@ pull request is judged on what it edits there and never by it.
 
 from __future__ import annotations
 
+import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from servegate.baseline import Baseline
 from servegate.errors import UsageError
-from servegate.repository import git, root_of
+from servegate.repository import git, root_of, run_git
+from servegate.suite.check import require
 from servegate.suite.schema import Suite
+from servegate.suite.yaml_reader import read_yaml
+from servegate.wording import count
+
+_SHA = re.compile(r"[0-9a-f]{40,64}")
 
 SECTIONS: Final = ("policy", "pins", "prices", "quality")
 """Of a suite: what judges. The rest is what is measured, and each arm has its own."""
@@ -25,6 +33,23 @@ class BaseCommit:
     sha: str
     said: str
     """How it was found, for the report."""
+
+    def git(self, *arguments: str) -> str | None:
+        return git(self.root, *arguments)
+
+    def inside(self, path: Path) -> str:
+        """The path from the repository's top, as git names it. UsageError where it lies outside."""
+        try:
+            return path.resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            raise UsageError(
+                f"{path}: outside the repository {self.root}, so base has no such file"
+            ) from None
+
+    def read(self, path: Path, sha: str | None = None) -> bytes | None:
+        """A file as the commit has it, or None."""
+        answer = run_git(self.root, "show", f"{sha or self.sha}:{self.inside(path)}")
+        return answer.stdout if answer is not None and answer.returncode == 0 else None
 
 
 def find_base(directory: Path, reference: str) -> BaseCommit:
@@ -69,6 +94,64 @@ def edits(base: Suite, head: Suite) -> list[str]:
         )
         for key, before, after in _differences(section, old, new):
             lines.append(f"edited by head, and judged as the base has it: {key}: {before} -> {after}")
+    return lines
+
+
+def suite_at(base: BaseCommit, path: Path) -> Suite | None:
+    """The suite file as base has it; None where base has none. UsageError where it is no suite."""
+    text = base.read(path)
+    if text is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        copy.write_bytes(text)
+        return require(Suite, read_yaml(copy))
+
+
+def judged_by(head: Suite, base: Suite) -> Suite:
+    """Head's suite, to be judged as base judges."""
+    return head.model_copy(update={section: getattr(base, section) for section in SECTIONS})
+
+
+def export_baselines(base: BaseCommit, folder: Path, suite: str, into: Path) -> None:
+    """The suite's baselines as base has them, under ``into``.
+
+    Timings of a machine that base no longer has come from the nearest ancestor that had them.
+    """
+    below = base.inside(folder / suite)
+    listed = base.git("ls-tree", "-r", "--name-only", base.sha, "--", below) or ""
+    found = dict.fromkeys(listed.splitlines(), base.sha)
+    deleted = base.git(
+        "log", "--format=%H", "--diff-filter=D", "--name-only", base.sha, "--", f"{below}/timing"
+    )
+    commit = ""
+    for line in (deleted or "").split("\n"):  # newest first
+        if _SHA.fullmatch(line):
+            commit = line
+        elif line:
+            found.setdefault(line, f"{commit}^")
+    for name, sha in found.items():
+        content = base.read(base.root / name, sha)
+        target = into / suite / Path(name).relative_to(below)
+        if content is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def baseline_notes(base: BaseCommit, folder: Path, stored: Baseline) -> list[str]:
+    """How far the baselines that are used lie behind base, and which of them head edits in vain."""
+    lines = []
+    for part in stored.parts:
+        what = (
+            "behaviour baseline" if part is stored.behaviour else f"timing baseline ({stored.hardware_key})"
+        )
+        distance = part.commit and base.git("rev-list", "--count", f"{part.commit.sha}..{base.sha}")
+        if distance is None:
+            lines.append(f"{what}: the commit it was measured at is not in this clone")
+        elif distance != "0":
+            lines.append(f"{what}: measured {count(int(distance), 'commit')} before base")
+    changed = base.git("diff", "--name-only", base.sha, "--", base.inside(folder)) or ""
+    lines += [f"edited by head, and judged as the base has it: {name}" for name in changed.splitlines()]
     return lines
 
 

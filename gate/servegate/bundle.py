@@ -59,7 +59,9 @@ def require_writable(out: Path) -> None:
 def judge(record: RunRecord, suite: Suite, baselines: Path) -> Verdict:
     """Record and stored baselines -> verdict."""
     baseline = load_baseline(baselines, suite.name, record.fingerprint.hardware_key)
-    return decide(compare(baseline, facts(record, suite), suite), suite.policy)
+    comparison = compare(baseline, facts(record, suite), suite)
+    noted = comparison.model_copy(update={"notes": (*comparison.notes, *record.notes)})
+    return decide(noted, suite.policy)
 
 
 def save(verdict: Verdict, record: RunRecord, suite: Suite, baselines: Path, out: Path) -> Verdict:

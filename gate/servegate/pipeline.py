@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from servegate.basecommit import baseline_notes, edits, export_baselines, find_base, judged_by, suite_at
 from servegate.baseline import Baseline, load_baseline, plan_update, refuse_in_ci, write_baseline
 from servegate.bundle import judge, require_writable, save
 from servegate.compare import DEFAULT_POLICY, compare
@@ -18,6 +20,7 @@ from servegate.plan import ForcedCompletion, Plan, make_plan
 from servegate.record import RunRecord
 from servegate.repository import commit_of, root_of
 from servegate.suite.loading import LoadedSuite, load_suite
+from servegate.suite.schema import Suite
 from servegate.targets.base import Progress, open_target
 from servegate.verdict import Verdict, decide
 
@@ -37,17 +40,46 @@ class BaselineUpdate:
     written: tuple[Path, ...]
 
 
-def check(suite_path: Path, baselines: Path | None, out: Path, progress: Progress) -> CheckResult:
+def check(
+    suite_path: Path, baselines: Path | None, out: Path, progress: Progress, base: str | None = None
+) -> CheckResult:
     """The main job: measure, compare with the stored baselines, judge, and leave the bundle in ``out``.
 
-    Ctrl-C leaves what was measured, judged as incomplete.
+    With ``base``, a branch or commit: policy, pins, prices, quality checks and baselines are those of the
+    commit where HEAD left it, whatever the working tree says. Ctrl-C leaves what was measured, judged as
+    incomplete.
     """
     loaded = load_suite(suite_path)
-    suite = loaded.suite
-    baselines = baselines or default_baselines(suite_path)
-    stored = load_baseline(baselines, suite.name, hardware_key="")
     require_writable(out)
+    folder = baselines or default_baselines(suite_path)
+    with tempfile.TemporaryDirectory(prefix="servegate-base-") as at_base:
+        if base is None:
+            return _checked(loaded, loaded.suite, folder, out, progress)
+        found = find_base(suite_path.resolve().parent, base)
+        export_baselines(found, folder, loaded.suite.name, Path(at_base))
+        judging = suite_at(found, suite_path)
+        suite = judged_by(loaded.suite, judging) if judging is not None else loaded.suite
+
+        def notes(record: RunRecord) -> tuple[str, ...]:
+            stored = load_baseline(Path(at_base), suite.name, record.fingerprint.hardware_key)
+            edited = edits(judging, loaded.suite) if judging is not None else ["base has no such suite"]
+            return (f"base is {found.said}", *edited, *baseline_notes(found, folder, stored))
+
+        return _checked(loaded, suite, Path(at_base), out, progress, notes)
+
+
+def _checked(
+    loaded: LoadedSuite,
+    suite: Suite,
+    baselines: Path,
+    out: Path,
+    progress: Progress,
+    notes: Callable[[RunRecord], tuple[str, ...]] = lambda record: (),
+) -> CheckResult:
+    """Measure what ``loaded`` says, and judge it by ``suite`` and these baselines."""
+    stored = load_baseline(baselines, suite.name, hardware_key="")
     record = _measure(loaded, make_plan(loaded, _forced(stored)), progress)
+    record = record.model_copy(update={"notes": notes(record)})
     verdict = judge(record, suite, baselines)
     try:
         return CheckResult(save(verdict, record, suite, baselines, out), record, out)

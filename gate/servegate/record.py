@@ -135,6 +135,8 @@ class RunRecord(Model):
     workloads: tuple[WorkloadRecord, ...]
     complete: bool = True
     """False where the run was interrupted: what was measured is here, and it never passes."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know of what this run is judged by, such as policy edits that do not count."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> RunRecord:

@@ -34,16 +34,23 @@ VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show unchanged row
     show_default=True,
     help="Where record, facts and verdict go.",
 )
+@click.option(
+    "--base",
+    metavar="REF",
+    help="Take policy, pins and baselines from the commit where HEAD left this branch, tag or commit.",
+)
 @JSON
 @VERBOSE
-def check(suite: Path, baselines: Path | None, out: Path, as_json: bool, verbose: bool) -> int:
+def check(
+    suite: Path, baselines: Path | None, out: Path, base: str | None, as_json: bool, verbose: bool
+) -> int:
     """Measure SUITE, compare it with its baselines, judge. The main job."""
     from servegate import pipeline
     from servegate.progress import reporting
     from servegate.render.terminal import Next
 
     with reporting(sys.stderr) as progress:
-        result = pipeline.check(suite, baselines, out, progress)
+        result = pipeline.check(suite, baselines, out, progress, base)
     if result.out is None:
         say(f"warning: {out} could not be written: this verdict is nowhere but here")
     saved = str(result.out / "verdict.json") if result.out is not None else None
