@@ -90,6 +90,9 @@ def _told(posted: Posted) -> int:
     """The verdict in the log, then the lines that GitHub reads: ours alone, all other text is defused."""
     from servegate.github import annotations
 
+    if posted.verdict is None:
+        _warn(posted.notices)
+        return 0
     tell(posted.verdict, as_json=False, verbose=False)
     _warn(posted.notices)
     emit("".join(f"{line}\n" for line in annotations.lines(posted.verdict)))

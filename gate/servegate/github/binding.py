@@ -66,7 +66,7 @@ def _by_number(event: Event, number: int, github: GitHub | None) -> Subject:
 
 def _by_branch(event: Event, github: GitHub | None) -> Subject:
     """The open pull requests of that branch of that very repository, at that very commit, into this one."""
-    subject = Subject(event, event.head_sha, event.base_sha, None)
+    subject = Subject(event, None, None, None)  # until it is found, nothing is known that may be written to
     if github is None or event.head is None:
         return _because(subject, "there is no GITHUB_TOKEN to find the pull request with")
     found = [

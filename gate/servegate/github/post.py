@@ -47,7 +47,8 @@ class Job:
 
 @dataclass
 class Posted:
-    verdict: Verdict
+    verdict: Verdict | None
+    """None where nobody waits for one: the pull request is closed, or has another head by now."""
     notices: list[str] = field(default_factory=list)
     """What did not reach GitHub, and why."""
 
@@ -82,6 +83,8 @@ def post(job: Job, environment: Mapping[str, str]) -> Posted:
     event = read_event(environment)
     with _github(event, environment) as github:
         subject = bind(event, github)
+        if subject.superseded and event.name == "workflow_run":
+            return Posted(None, [subject.why])  # what its base was, is not known any more
         status = _current_status(subject, github, job.gate)
         notices: list[str] = [subject.why] if subject.why else []
         posted = None
@@ -92,8 +95,8 @@ def post(job: Job, environment: Mapping[str, str]) -> Posted:
             if event.is_proposal:
                 refuse_own_tree(job.trusted, subject.head_sha, event.tested_sha)
             record, verdict = _judged(job, event, github)
+            _tell(job, subject, record, verdict, notices, environment, github, status)
             posted = Posted(verdict, notices)
-            _tell(job, subject, record, posted, environment, github, status)
         finally:
             if posted is None and status is not None:
                 with _noted(notices):
@@ -123,36 +126,28 @@ def _tell(
     job: Job,
     subject: Subject,
     record: RunRecord | None,
-    posted: Posted,
+    verdict: Verdict,
+    notices: list[str],
     environment: Mapping[str, str],
     github: GitHub | None,
     status: Status | None,
 ) -> None:
     """First what needs nobody, last what may fail."""
-    verdict, notices = posted.verdict, posted.notices
     origin = _origin(job, subject, record, verdict, github)
-    room = summary_room(environment)
-    if room:
-        append_summary(environment, render(verdict, origin, limit=room))
-    write_outputs(environment, {"outcome": verdict.outcome, "exit-code": str(verdict.exit_code)})
+    with _noted(notices):
+        append_summary(environment, render(verdict, origin, limit=summary_room(environment)))
+        write_outputs(environment, {"outcome": verdict.outcome, "exit-code": str(verdict.exit_code)})
     if status is not None:
         with _noted(notices):
             status.finish(verdict)
     if github is not None and subject.pull is not None and subject.head_sha is not None:
         with _noted(notices):
-            _comment(job, subject, origin, posted, github, subject.pull, subject.head_sha)
-
-
-def _comment(
-    job: Job, subject: Subject, origin: Origin, posted: Posted, github: GitHub, pull: int, head_sha: str
-) -> None:
-    verdict = posted.verdict
-    marker = Marker(job.gate, head_sha, subject.event.run, state_of(verdict))
-    sticky = Sticky(github, pull, marker, lambda: is_current(subject, github))
-    body = render(verdict, origin, marker=str(marker))
-    result = sticky.publish(body, job.mode, failing=verdict.outcome is not Outcome.PASS)
-    if result is Result.STALE:
-        posted.notices.append("not commented: a newer commit or a later run has spoken already")
+            marker = Marker(job.gate, subject.head_sha, subject.event.run, state_of(verdict))
+            sticky = Sticky(github, subject.pull, marker, lambda: is_current(subject, github))
+            body = render(verdict, origin, marker=str(marker))
+            result = sticky.publish(body, job.mode, failing=verdict.outcome is not Outcome.PASS)
+            if result is Result.STALE:
+                notices.append("not commented: a newer commit or a later run has spoken already")
 
 
 def _origin(
@@ -219,9 +214,9 @@ def _github(event: Event, environment: Mapping[str, str]) -> Iterator[GitHub | N
 
 @contextmanager
 def _noted(notices: list[str]) -> Iterator[None]:
-    """GitHub's refusal becomes a line for the log."""
+    """A refusal by GitHub, or by the disk that holds the runner's files, becomes a line for the log."""
     try:
         yield
-    except PostingError as error:
+    except (PostingError, OSError) as error:
         if str(error) not in notices:
             notices.append(str(error))
