@@ -145,7 +145,8 @@ def baseline_notes(base: BaseCommit, folder: Path, stored: Baseline) -> list[str
         what = (
             "behaviour baseline" if part is stored.behaviour else f"timing baseline ({stored.hardware_key})"
         )
-        distance = part.commit and base.git("rev-list", "--count", f"{part.commit.sha}..{base.sha}")
+        sha = part.commit.sha if part.commit is not None else "unknown"
+        distance = base.git("rev-list", "--count", f"{sha}..{base.sha}")
         if distance is None:
             lines.append(f"{what}: the commit it was measured at is not in this clone")
         elif distance != "0":

@@ -16,6 +16,7 @@ from servegate.errors import ExitCode, UsageError
 from servegate.extract import facts
 from servegate.facts import Facts
 from servegate.files import read_facts, read_record, write_record
+from servegate.history import append
 from servegate.plan import ForcedCompletion, Plan, make_plan
 from servegate.record import RunRecord
 from servegate.repository import commit_of, root_of
@@ -112,8 +113,12 @@ def update_baselines(
     reason: str | None = None,
     in_ci: bool = False,
     progress: Progress,
+    history: Path | None = None,
 ) -> BaselineUpdate:
-    """Measure and store as the suite's baselines. Refuses in CI before it measures, unless ``in_ci``."""
+    """Measure and store as the suite's baselines. Refuses in CI before it measures, unless ``in_ci``.
+
+    In the ``history`` the run starts a new level: what moved here was accepted.
+    """
     refuse_in_ci(in_ci)
     loaded = load_suite(suite_path)
     baselines = baselines or default_baselines(suite_path)
@@ -121,7 +126,10 @@ def update_baselines(
     new = facts(record, loaded.suite)
     old = load_baseline(baselines, loaded.suite.name, record.fingerprint.hardware_key)
     changes = plan_update(old, new)
-    return BaselineUpdate(tuple(changes), tuple(write_baseline(baselines, new, reason, in_ci=in_ci)))
+    written = write_baseline(baselines, new, reason, in_ci=in_ci)
+    if history is not None:
+        append(history, new, accepted=reason or "no reason given")
+    return BaselineUpdate(tuple(changes), tuple(written))
 
 
 def default_baselines(suite_path: Path) -> Path:

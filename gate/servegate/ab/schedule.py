@@ -50,14 +50,12 @@ def head_first(launch: int) -> bool:
 
 
 def is_warm(walls: Sequence[int], earlier: Sequence[int]) -> bool:
-    """Have the warm-up rounds, of these wall times, reached what the arm gave in ``earlier`` launches?
+    """Do warm-up rounds of these wall times no longer get faster?
 
-    Without earlier launches: the last one was no longer faster than the one before.
+    Or is the last one as fast as those that ended warm-up in ``earlier`` launches of the arm.
     """
-    if not walls:
-        return False
-    if earlier:
-        return walls[-1] <= median(earlier) * (1 + WARM)
+    if walls and earlier and walls[-1] <= median(earlier) * (1 + WARM):
+        return True
     return len(walls) > 1 and walls[-1] >= walls[-2] * (1 - WARM)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from servegate.cli.measure import BASELINES, SUITE
+from servegate.cli.measure import BASELINES, HISTORY, SUITE
 from servegate.cli.output import emit, say
 
 
@@ -22,13 +22,18 @@ def baseline() -> None:
 @BASELINES
 @click.option("--reason", metavar="TEXT", help="Why the change is accepted; kept in the baseline.")
 @click.option("--in-ci", is_flag=True, help="Allow it where CI is set.")
-def update(suite: Path, baselines: Path | None, reason: str | None, in_ci: bool) -> None:
+@HISTORY
+def update(
+    suite: Path, baselines: Path | None, reason: str | None, in_ci: bool, history: Path | None
+) -> None:
     """Measure SUITE, show old and new, and write its baselines."""
     from servegate import pipeline
     from servegate.progress import reporting
 
     with reporting(sys.stderr) as progress:
-        done = pipeline.update_baselines(suite, baselines, reason=reason, in_ci=in_ci, progress=progress)
+        done = pipeline.update_baselines(
+            suite, baselines, reason=reason, in_ci=in_ci, progress=progress, history=history
+        )
     _lines(done.changes or ("nothing changed",))
     for path in done.written:
         say(f"wrote {path}")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from servegate import __version__
-from servegate.cli import ab, baseline, compare, measure, model, post, setup
+from servegate.cli import ab, baseline, compare, history, measure, model, post, setup
 from servegate.cli.output import complain, flush
 from servegate.errors import ExitCode, ServegateError
 
@@ -34,6 +34,7 @@ for command in (
     ab.ab,
     compare.compare,
     compare.explain,
+    history.history,
     baseline.baseline,
     post.post,
     model.model,

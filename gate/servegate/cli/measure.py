@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from servegate.cli.output import say, tell
+
+if TYPE_CHECKING:
+    from servegate.record import RunRecord
 
 PATH = click.Path(path_type=Path)
 SUITE = click.argument("suite", type=PATH)
@@ -16,6 +20,9 @@ BASELINES = click.option(
     type=PATH,
     metavar="DIR",
     help="Where baselines are kept.  [default: baselines/ beside SUITE]",
+)
+HISTORY = click.option(
+    "--history", type=PATH, metavar="FILE", help="Also add this run to a history, for `servegate history`."
 )
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else, to stdout."
@@ -39,10 +46,17 @@ VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show unchanged row
     metavar="REF",
     help="Take policy, pins and baselines from the commit where HEAD left this branch, tag or commit.",
 )
+@HISTORY
 @JSON
 @VERBOSE
 def check(
-    suite: Path, baselines: Path | None, out: Path, base: str | None, as_json: bool, verbose: bool
+    suite: Path,
+    baselines: Path | None,
+    out: Path,
+    base: str | None,
+    history: Path | None,
+    as_json: bool,
+    verbose: bool,
 ) -> int:
     """Measure SUITE, compare it with its baselines, judge. The main job."""
     from servegate import pipeline
@@ -53,10 +67,25 @@ def check(
         result = pipeline.check(suite, baselines, out, progress, base)
     if result.out is None:
         say(f"warning: {out} could not be written: this verdict is nowhere but here")
+    if history is not None:
+        _remember(history, result.record, suite)
     saved = str(result.out / "verdict.json") if result.out is not None else None
     return tell(
         result.verdict, as_json=as_json, verbose=verbose, follow=Next(suite=str(suite), verdict=saved)
     )
+
+
+def _remember(file: Path, record: RunRecord, suite: Path) -> None:
+    """A history that cannot be written changes no verdict."""
+    from servegate.errors import UsageError
+    from servegate.extract import facts
+    from servegate.history import append
+    from servegate.suite.loading import load_suite
+
+    try:
+        append(file, facts(record, load_suite(suite).suite))
+    except UsageError as error:
+        say(f"warning: {error}")
 
 
 @click.command()

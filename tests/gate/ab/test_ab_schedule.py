@@ -37,6 +37,7 @@ def test_start_orders_alternate() -> None:
         ([100], [100, 100], True),
         ([105], [100, 100], True),
         ([106], [100, 100], False),
+        ([150, 148], [100, 100], True),  # the machine is slower than it was, and that is all
     ],
 )
 def test_warm_up_ends_when_rounds_stop_getting_faster(

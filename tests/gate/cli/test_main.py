@@ -93,7 +93,8 @@ def test_usage_errors_exit_2(args, capsys) -> None:
 
 def test_commands_are_the_public_ones() -> None:
     assert set(cli.commands) == {
-        "check", "run", "ab", "compare", "explain", "baseline", "post", "model", "doctor", "schema", "init",
+        "check", "run", "ab", "compare", "explain", "history", "baseline", "post",
+        "model", "doctor", "schema", "init",
     }  # fmt: skip
 
 
