@@ -10,6 +10,9 @@ from servegate_engine.errors import ConfigError
 Numerics = Literal["reference", "native"]
 """``reference``: float64 end to end. ``native``: bfloat16, or float32 where bfloat16 is slow."""
 
+Device = Literal["cpu", "cuda"]
+"""``cpu``: on PyTorch. ``cuda``: the first NVIDIA GPU, on this project's own kernels."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
@@ -77,6 +80,7 @@ class EngineConfig:
     """Most requests that wait; one more is shed with :class:`QueueFullError`."""
     prefix_cache: bool = True
     numerics: Numerics = "native"
+    device: Device = "cpu"
     threads: int | None = None
     """Threads of the tensor library; ``None`` leaves its own default."""
 
@@ -97,3 +101,5 @@ class EngineConfig:
             )
         if self.numerics not in ("reference", "native"):
             raise ConfigError(f"engine: numerics is {self.numerics!r}, it must be 'reference' or 'native'")
+        if self.device not in ("cpu", "cuda"):
+            raise ConfigError(f"engine: device is {self.device!r}, it must be 'cpu' or 'cuda'")

@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 
 from servegate_engine import model_store
+from servegate_engine.backends import cuda_backend, torch_backend
 from servegate_engine.backends.base import Backend
-from servegate_engine.backends.torch_backend import TorchBackend, compute_dtype
 from servegate_engine.chat_template import ChatTemplate
 from servegate_engine.config import EngineConfig, ModelConfig
 from servegate_engine.errors import ModelFileError
@@ -20,6 +20,7 @@ from servegate_engine.gguf_file import GgufFile, GgufModel
 from servegate_engine.models.decoder import weight_shapes
 from servegate_engine.safetensors_file import SafetensorsModel
 from servegate_engine.tokenizer import Tokenizer
+from servegate_kernels.launcher import Launcher
 
 
 class WeightSource(Protocol):
@@ -47,7 +48,13 @@ class LoadedModel:
 
 
 def load_model(name_or_path: str | Path, engine: EngineConfig) -> LoadedModel:
-    """Load a model by known name, path or Hugging Face id. Raises :class:`ModelFileError`, one line."""
+    """Load a model by known name, path or Hugging Face id onto the engine's device.
+
+    Raises, in one line:
+        ModelFileError: the model is missing, broken or of an unsupported kind.
+        ConfigError: there is no usable GPU, its kernels do not take the model, or memory does not suffice.
+    """
+    launcher = cuda_backend.open_device() if engine.device == "cuda" else None  # before anything is fetched
     path = model_store.resolve(name_or_path)
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
@@ -57,16 +64,24 @@ def load_model(name_or_path: str | Path, engine: EngineConfig) -> LoadedModel:
     else:
         tokenizer, template = Tokenizer.from_gguf(file), ChatTemplate.from_gguf(file)
     source = SafetensorsModel(path) if file is None else GgufModel(file)
-    weights = read_weights(source, path, compute_dtype(engine.numerics))
     return LoadedModel(
         path=path,
         config=source.config,
-        backend=TorchBackend(source.config, weights, engine),
+        backend=_backend(source, path, engine, launcher),
         tokenizer=tokenizer,
         chat_template=template,
         model_digest=model_store.model_digest(path),
         tokenizer_digest=tokenizer.digest,
     )
+
+
+def _backend(source: WeightSource, path: Path, engine: EngineConfig, launcher: Launcher | None) -> Backend:
+    if launcher is None:
+        weights = read_weights(source, path, torch_backend.compute_dtype(engine.numerics))
+        return torch_backend.TorchBackend(source.config, weights, engine)
+    dtype = cuda_backend.compute_dtype(engine.numerics)
+    cuda_backend.require_kernels(source.config, dtype)  # before the weights are read
+    return cuda_backend.CudaBackend(source.config, read_weights(source, path, dtype), engine, launcher)
 
 
 def load_weights(path: Path, dtype: torch.dtype) -> tuple[ModelConfig, dict[str, torch.Tensor]]:

@@ -17,9 +17,9 @@ class Fingerprint(Model):
     """
 
     machine: dict[str, str]
-    """cpu, cores, memory, os, gpu, driver, cuda, threads."""
+    """cpu, cores, memory, os, gpu, driver, device (what computed: cpu or the GPU's name), threads."""
     software: dict[str, str]
-    """engine ("servegate 0.1.0"), python, torch, numpy, ..."""
+    """engine ("servegate 0.1.0"), python, torch, numpy, cuda, cupy, kernels; ``none`` where none is used."""
     served: dict[str, str]
     """model, model digest, tokenizer digest, dtype, KV block size and count, limits, sampling as sent."""
 

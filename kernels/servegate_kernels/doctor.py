@@ -29,8 +29,20 @@ class Facts:
     """Of the first device, as torch sees it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that keeps the CUDA backend from running."""
+
+    what: str
+    fix: str | None = None
+    """The command that puts it right; None where no single command does."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.fix}" if self.fix else self.what
+
+
 def gather() -> Facts:
-    """Looks at this machine. Imports neither CuPy nor any CUDA context."""
+    """Looks at this machine, without CuPy, which may be what is broken."""
     try:
         compiler = nvrtc.version()
     except nvrtc.NvrtcError:
@@ -45,42 +57,58 @@ def gather() -> Facts:
     )
 
 
-def problems(facts: Facts) -> list[str]:
-    """What keeps the CUDA backend from running, one line each with its remedy; empty if it runs."""
+def problems(facts: Facts) -> list[Problem]:
+    """What keeps the CUDA backend from running; empty if it runs."""
     if facts.driver is None:
-        return ["no NVIDIA driver (libcuda.so.1) on this machine: the CUDA backend needs one"]
+        return [Problem("no NVIDIA driver (libcuda.so.1) on this machine: device 'cuda' needs one")]
     if facts.driver < (12, 0):
-        return [f"the driver runs CUDA up to {_text(facts.driver)}: install a driver for CUDA 12 or newer"]
-    found = []
-    major = min(facts.driver[0], 13)
-    wanted = f"cupy-cuda{major}x"
-    install = f"pip install 'servegate[cuda{major}]'"
-    if not facts.cupy:
-        found.append(f"CuPy is not installed: {install}")
-    elif len(facts.cupy) > 1:
-        remove = " ".join(facts.cupy)
-        found.append(f"several CuPy packages hide each other: pip uninstall -y {remove} && {install}")
-    elif facts.cupy[0].startswith("cupy-cuda") and int(facts.cupy[0][9:11]) > facts.driver[0]:
-        found.append(
-            f"{facts.cupy[0]} needs a newer driver than this one for CUDA {_text(facts.driver)}: "
-            f"pip uninstall -y {facts.cupy[0]} && pip install {wanted}"
+        return [Problem(f"the driver runs CUDA up to {_text(facts.driver)}; CUDA 12 or newer is needed")]
+    parts = (_cupy(facts.cupy, facts.driver), _nvrtc(facts.nvrtc, facts.driver), _torch(facts, facts.driver))
+    return [problem for problem in parts if problem is not None]
+
+
+def _cupy(names: tuple[str, ...], driver: tuple[int, int]) -> Problem | None:
+    if not names:
+        return Problem("CuPy is not installed", _install(driver))
+    replace = f"pip uninstall -y {' '.join(names)} && {_install(driver)}"
+    if len(names) > 1:
+        return Problem("several CuPy packages hide each other", replace)
+    if names[0].startswith("cupy-cuda") and int(names[0][9:11]) > driver[0]:
+        return Problem(f"{names[0]} needs a newer driver than this one for CUDA {_text(driver)}", replace)
+    return None
+
+
+def _nvrtc(version: tuple[int, int] | None, driver: tuple[int, int]) -> Problem | None:
+    if version is None:
+        return Problem("NVRTC is not installed", _install(driver))
+    if version[0] > driver[0]:
+        return Problem(
+            f"NVRTC {_text(version)} compiles for a newer driver than this one for CUDA {_text(driver)}",
+            f"pip uninstall -y nvidia-cuda-nvrtc && {_install(driver)}",
         )
-    if facts.nvrtc is None:
-        found.append(f"NVRTC is not installed: {install}")
-    elif facts.nvrtc[0] > facts.driver[0]:
-        found.append(
-            f"NVRTC {_text(facts.nvrtc)} compiles for a newer driver than this one for CUDA "
-            f"{_text(facts.driver)}: pip uninstall -y nvidia-cuda-nvrtc && {install}"
-        )
+    return None
+
+
+def _torch(facts: Facts, driver: tuple[int, int]) -> Problem | None:
     if facts.torch_cuda is None:
-        found.append("this torch is built without CUDA: pip install --force-reinstall torch, in a CUDA build")
-    elif facts.capability is None:
-        found.append(f"torch (CUDA {facts.torch_cuda}) finds no device: see nvidia-smi")
-    elif facts.capability < OLDEST_CAPABILITY:
-        found.append(
-            f"the device has compute capability {_text(facts.capability)}; the kernels need 8.0 or newer"
+        return Problem("this torch is built without CUDA", "pip install --force-reinstall torch")
+    if int(facts.torch_cuda.partition(".")[0]) > driver[0]:
+        return Problem(
+            f"torch is built for CUDA {facts.torch_cuda}, the driver runs CUDA up to {_text(driver)}: "
+            f"install a torch built for CUDA {driver[0]}, or a newer driver"
         )
-    return found
+    if facts.capability is None:
+        return Problem(
+            f"torch (CUDA {facts.torch_cuda}) finds no device; see what the driver says", "nvidia-smi"
+        )
+    if facts.capability < OLDEST_CAPABILITY:
+        found, oldest = _text(facts.capability), _text(OLDEST_CAPABILITY)
+        return Problem(f"the GPU has compute capability {found}; the kernels need {oldest} or newer")
+    return None
+
+
+def _install(driver: tuple[int, int]) -> str:
+    return f"pip install 'servegate[cuda{min(driver[0], 13)}]'"
 
 
 def _driver() -> tuple[int, int] | None:

@@ -48,3 +48,7 @@ class Launcher(Protocol):
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor for a kernel to fill. The shim's is poisoned, so that a place left unwritten shows."""
         ...
+
+    def describe(self) -> dict[str, str]:
+        """``device``, its name, and on a GPU ``architecture`` and the versions of ``cuda`` and ``cupy``."""
+        ...

@@ -32,9 +32,14 @@ class DeviceLauncher:
     def __init__(self, index: int = 0) -> None:
         found = doctor.problems(doctor.gather())
         if found:
-            raise DeviceError("; ".join(found))
-        import cupy
+            raise DeviceError("; ".join(map(str, found)))
+        try:
+            import cupy
 
+            cupy.cuda.nvrtc.getVersion()  # CuPy looks for an NVRTC of its own CUDA, and only when it is used
+        except (ImportError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DeviceError(f"CuPy cannot be used: {reason}") from error
         self.device = torch.device("cuda", index)
         self._cupy: Any = cupy
         self._functions: dict[str, Any] = {}
@@ -62,6 +67,16 @@ class DeviceLauncher:
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """See :class:`servegate_kernels.launcher.Launcher`."""
         return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+
+    def describe(self) -> dict[str, str]:
+        """See :class:`servegate_kernels.launcher.Launcher`."""
+        major, minor = torch.cuda.get_device_capability(self.device)
+        return {
+            "device": torch.cuda.get_device_name(self.device),
+            "architecture": f"sm_{major}{minor}",
+            "cuda": str(torch.version.cuda),
+            "cupy": str(self._cupy.__version__),
+        }
 
 
 def _scalar(argument: Argument) -> np.uint64 | np.int64 | np.float64:

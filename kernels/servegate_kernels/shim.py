@@ -75,6 +75,10 @@ class HostLauncher:
         """See :class:`servegate_kernels.launcher.Launcher`: NaN, or -1 for integers."""
         return torch.full(tuple(shape), float("nan") if dtype.is_floating_point else -1, dtype=dtype)
 
+    def describe(self) -> dict[str, str]:
+        """See :class:`servegate_kernels.launcher.Launcher`."""
+        return {"device": "host shim"}
+
 
 def run(
     library: Path,

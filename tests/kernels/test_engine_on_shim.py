@@ -146,12 +146,17 @@ def test_the_fingerprint_names_the_kernels(kernels: Kernels) -> None:
 
 
 def test_a_head_size_without_kernels_is_one_clear_line(kernels: Kernels) -> None:
-    with pytest.raises(ConfigError, match="head_dim 16 has no CUDA kernels"):
+    with pytest.raises(ConfigError, match="head_dim is 16, the CUDA kernels take 64"):
         make(kernels, TOYS["llama"], torch.float64)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_no_device_is_one_clear_line() -> None:
-    config = toy("llama")
-    with pytest.raises(ConfigError, match=r"^CUDA backend: [^\n]+$"):
-        CudaBackend(config, toy_weights(config, torch.float64), EngineConfig(numerics="reference"))
+def test_a_step_that_does_not_fit_is_one_clear_line(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*arguments: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    backend, driver = make(kernels, toy("llama"), torch.float64)
+    monkeypatch.setattr(backend, "_run", run)
+    with pytest.raises(ConfigError, match=r"^engine: a step of 21 tokens does not fit [^\n]+$"):
+        driver.run(IDS)

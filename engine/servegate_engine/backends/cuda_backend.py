@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 
 import torch
 
@@ -17,17 +16,47 @@ from servegate_engine.config import EngineConfig, ModelConfig, Numerics
 from servegate_engine.errors import ConfigError
 from servegate_engine.models.decoder import Decoder, Weights
 from servegate_engine.models.rope import rope_tables
-from servegate_kernels import resources
+from servegate_kernels import doctor, resources
+from servegate_kernels.doctor import Problem
 from servegate_kernels.launcher import ACCUMULATOR_OF, ELEMENT_OF, Launcher
 from servegate_kernels.loader import DeviceError, DeviceLauncher
 from servegate_kernels.ops import AttentionPlan, Kernels
 from servegate_kernels.plan import RowPlan, plan_rows
 from servegate_kernels.sources import HEAD_SIZES
 
+_WORD_BYTES = 16
+"""What the kernels load at once: a row of activations is a whole number of these."""
+
 
 def compute_dtype(numerics: Numerics) -> torch.dtype:
     """float64 for reference, bfloat16 for native."""
     return torch.float64 if numerics == "reference" else torch.bfloat16
+
+
+def problems() -> list[Problem]:
+    """What keeps this backend from running on this machine, each with its remedy."""
+    return doctor.problems(doctor.gather())
+
+
+def open_device() -> Launcher:
+    """The first GPU. Raises ConfigError, in one line, with what is missing and what to do."""
+    try:
+        return DeviceLauncher()
+    except DeviceError as error:
+        raise ConfigError(f"engine: device is 'cuda': {error}") from error
+
+
+def require_kernels(config: ModelConfig, dtype: torch.dtype) -> None:
+    """Raises ConfigError for a model whose shapes the kernels do not take."""
+    if config.head_dim not in HEAD_SIZES:
+        sizes = ", ".join(map(str, HEAD_SIZES))
+        raise ConfigError(f"model: head_dim is {config.head_dim}, the CUDA kernels take {sizes}")
+    for name in ("hidden_size", "intermediate_size"):
+        if getattr(config, name) * dtype.itemsize % _WORD_BYTES:
+            multiple = _WORD_BYTES // dtype.itemsize
+            raise ConfigError(
+                f"model: {name} is {getattr(config, name)}, the CUDA kernels take multiples of {multiple}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +130,16 @@ class CudaBackend:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, engine: EngineConfig, launcher: Launcher | None = None
+        self, config: ModelConfig, weights: Weights, engine: EngineConfig, launcher: Launcher
     ) -> None:
-        """``weights`` in the dtype to compute in. ``launcher``: the first GPU if not given.
+        """``weights`` in the dtype to compute in.
 
-        Raises ConfigError, in one line: no usable GPU, a head size without kernels, not enough memory.
+        Raises ConfigError, in one line: shapes without kernels, not enough memory.
         """
-        if config.head_dim not in HEAD_SIZES:
-            raise ConfigError(f"model: head_dim {config.head_dim} has no CUDA kernels, only {HEAD_SIZES}")
-        try:
-            launcher = launcher or DeviceLauncher()
-        except DeviceError as error:
-            raise ConfigError(f"CUDA backend: {error}") from error
+        self._dtype = weights["embed"].dtype
+        require_kernels(config, self._dtype)
         self._config, self._launcher, self._kernels = config, launcher, Kernels(launcher)
         self._device, self._block_size = launcher.device, engine.block_size
-        self._dtype = weights["embed"].dtype
         slots = engine.num_blocks * engine.block_size
         positions = min(config.max_position, slots)
         self._table_width = -(-positions // engine.block_size)
@@ -124,10 +148,11 @@ class CudaBackend:
             shape = (config.num_layers, 2, slots, config.num_kv_heads, config.head_dim)
             self.kv = torch.zeros(shape, dtype=self._dtype, device=self._device)
             """The pool: [layers, K and V, slots, kv_heads, head_dim]."""
-        except torch.OutOfMemoryError as error:
-            reason = str(error).splitlines()[0]
-            wanted = f"weights and {engine.num_blocks} KV blocks"
-            raise ConfigError(f"CUDA backend: {wanted} do not fit: {reason}") from error
+        except RuntimeError as error:  # what PyTorch raises when memory is short, here or on the device
+            raise ConfigError(
+                f"engine: the weights and {engine.num_blocks} blocks of {engine.block_size} tokens "
+                f"do not fit into the device's memory: {str(error).splitlines()[0]}"
+            ) from error
         tables = rope_tables(positions, config.head_dim, config.rope_theta, config.rope_scaling)
         self._cos, self._sin = (x.to(self._device, ACCUMULATOR_OF[self._dtype]) for x in tables)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
@@ -137,7 +162,19 @@ class CudaBackend:
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> torch.Tensor:
-        """See ``Backend``: logits on the device, float64 or float32."""
+        """See ``Backend``: logits on the device, float64 or float32.
+
+        Raises ConfigError where the activations do not fit beside weights and KV pool.
+        """
+        try:
+            return self._forward(batch)
+        except torch.OutOfMemoryError as error:
+            raise ConfigError(
+                f"engine: a step of {len(batch.token_ids)} tokens does not fit into the device's memory: "
+                "lower num_blocks or max_batched_tokens"
+            ) from error
+
+    def _forward(self, batch: StepBatch) -> torch.Tensor:
         plan = plan_rows(
             [(sequence.length, sequence.context_length) for sequence in batch.sequences],
             group_size=self._config.num_heads // self._config.num_kv_heads,
@@ -151,22 +188,12 @@ class CudaBackend:
 
     def describe(self) -> dict[str, str]:
         """See ``Backend``."""
-        facts = {
+        return {
             "backend": "cuda",
             "dtype": str(self._dtype).removeprefix("torch."),
             "torch": str(torch.__version__),
             "kernels": resources.digest()[:16],
-        }
-        if self._device.type != "cuda":
-            return facts | {"device": "host shim"}
-        major, minor = torch.cuda.get_device_capability(self._device)
-        return facts | {
-            "device": torch.cuda.get_device_name(self._device),
-            "architecture": f"sm_{major}{minor}",
-            "cuda": str(torch.version.cuda),
-            "cupy": next(
-                f"{d.name} {d.version}" for d in metadata.distributions() if d.name.startswith("cupy-cuda")
-            ),
+            **self._launcher.describe(),
         }
 
     def _place(self, batch: StepBatch, plan: RowPlan, pad: int = 0) -> _Step:

@@ -25,6 +25,7 @@ class EngineSettings(Model):
     max_queue: int = Field(1024, ge=1, description="most requests that wait; one more is shed")
     prefix_cache: bool = Field(True, description="reuse the KV blocks of equal prompt beginnings")
     threads: int | None = Field(None, ge=1, description="threads of the tensor library")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="cpu, or cuda: the first NVIDIA GPU")
 
 
 class EmbeddedTarget(Model):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from servegate import __version__
 from servegate.errors import MeasurementError, UsageError
 from servegate.fingerprint import Fingerprint
-from servegate.machine import machine_facts
+from servegate.machine import NONE, UNKNOWN, machine_facts
 from servegate.plan import ForcedCompletion, Plan, PlannedPrompt, PlannedRequest, WorkloadPlan
 from servegate.record import ClientFacts, ForcedScore, RequestRecord, RoundRecord, Usage, WorkloadRecord
 from servegate.suite.schema import Sampling
@@ -49,6 +49,15 @@ def known_models() -> dict[str, Path | None]:
         return {model.name: model_store.cached_path(model.name) for model in model_store.known_models()}
 
 
+def cuda_problems() -> list[tuple[str, str | None]] | None:
+    """What keeps the engine off the GPU, each with the command for it; None where no engine can be loaded."""
+    try:
+        from servegate_engine.backends import cuda_backend
+    except (ImportError, OSError):  # the latter where a library of torch is broken
+        return None
+    return [(problem.what, problem.fix) for problem in cuda_backend.problems()]
+
+
 class EmbeddedTarget:
     """Runs a plan's workloads on an engine in this process, one model at a time.
 
@@ -69,25 +78,25 @@ class EmbeddedTarget:
         import numpy
 
         described = next(iter(self._described.values()), {})
+        absent = NONE if described else UNKNOWN
         settings = self._plan.target.engine.model_dump(exclude={"threads"})
         sampling = self._plan.workloads[0].requests[0].sampling.model_dump(mode="json")
         return Fingerprint(
             machine={
                 **machine_facts(),
-                "threads": described.get("threads", "unknown"),
-                "cpu_capability": described.get("cpu_capability", "unknown"),
+                **{name: described.get(name, absent) for name in ("device", "threads", "cpu_capability")},
             },
             software={
                 "engine": f"servegate {__version__}",
                 "python": platform.python_version(),
-                "torch": described.get("torch", "unknown"),
                 "numpy": numpy.__version__,
+                **{name: described.get(name, absent) for name in ("torch", "cuda", "cupy", "kernels")},
             },
             served={
                 "model": self._plan.target.model,
                 **self._digests,
                 **{f"dtype.{numerics}": facts["dtype"] for numerics, facts in self._described.items()},
-                "backend": described.get("backend", "unknown"),
+                "backend": described.get("backend", absent),
                 **{f"engine.{name}": str(value) for name, value in settings.items()},
                 **{f"sampling.{name}": str(value) for name, value in sampling.items()},
             },
