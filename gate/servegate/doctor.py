@@ -1,9 +1,9 @@
-"""What is installed here, what is missing, and the exact command for it. Imports none of it."""
+"""What is installed here, what is missing, and the exact command for it."""
 
 from __future__ import annotations
 
-import ctypes.util
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -11,16 +11,19 @@ from typing import Literal
 import servegate
 from servegate.machine import NONE, machine_facts
 from servegate.model import Model
-from servegate.targets.embedded import known_models
+from servegate.targets.embedded import cuda_problems, known_models
 
 _ENGINE = "pip install 'servegate[engine]'"
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16", "svebf16")
 _FAST_BF16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 
+Status = Literal["ok", "missing", "not needed"]
+
+
 class Finding(Model):
     name: str
-    status: Literal["ok", "missing", "not needed"]
+    status: Status
     found: str
     fix: str | None = None
     """The command that puts it right."""
@@ -37,7 +40,7 @@ def diagnose() -> tuple[Finding, ...]:
         _package("pytest", "pip install pytest"),
         _optional("pytest-benchmark", "pip install 'servegate[benchmark]'", "times functions in tests"),
         _gpu(machine["gpu"], machine["driver"]),
-        *_cuda(machine["driver"]),
+        *_cuda(machine["driver"], cuda_problems()),
         *_models(known_models()),
     )
 
@@ -96,24 +99,22 @@ def _gpu(gpu: str, driver: str) -> Finding:
     return Finding(name="gpu", status="ok", found=f"{gpu}, driver {driver}")
 
 
-def _cuda(driver: str) -> tuple[Finding, ...]:
-    """CuPy and NVRTC. CUDA 13 needs driver 580 or newer, CUDA 12 an older one."""
+def _cuda(driver: str, problems: Sequence[tuple[str, str | None]] | None) -> tuple[Finding, ...]:
+    """Whether the engine could run on the GPU: what it finds itself, if it is installed."""
+    status: Status = "not needed" if driver == NONE else "missing"
+    if problems is None:
+        fix = None if driver == NONE else f"pip install 'servegate[{_extra(driver)}]'"
+        return (Finding(name="cuda", status=status, found="no engine that could use a GPU", fix=fix),)
+    if not problems:
+        cupy = _version("cupy-cuda13x", "cupy-cuda12x") or "CuPy"
+        return (Finding(name="cuda", status="ok", found=f"driver, {cupy}, NVRTC and torch fit together"),)
+    return tuple(Finding(name="cuda", status=status, found=what, fix=fix) for what, fix in problems)
+
+
+def _extra(driver: str) -> str:
+    """CUDA 13 needs driver 580 or newer."""
     major = driver.partition(".")[0]
-    extra = "cuda13" if major.isdigit() and int(major) >= 580 else "cuda12"
-    found = {
-        "cupy": _version("cupy-cuda13x", "cupy-cuda12x", "cupy"),
-        "nvrtc": _version("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12") or ctypes.util.find_library("nvrtc"),
-    }
-    return tuple(_cuda_part(name, version, driver, extra) for name, version in found.items())
-
-
-def _cuda_part(name: str, version: str | None, driver: str, extra: str) -> Finding:
-    if version:
-        return Finding(name=name, status="ok", found=version)
-    if driver == NONE:
-        return Finding(name=name, status="not needed", found="not installed; for a GPU only")
-    fix = f"pip install 'servegate[{extra}]'"
-    return Finding(name=name, status="missing", found="not installed", fix=fix)
+    return "cuda13" if major.isdigit() and int(major) >= 580 else "cuda12"
 
 
 def _models(models: dict[str, Path | None]) -> tuple[Finding, ...]:

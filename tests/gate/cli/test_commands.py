@@ -1,6 +1,7 @@
 """The commands, end to end, on a target that needs no engine."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from servegate import pipeline
 from servegate.cli.main import exit_code
 from servegate.errors import UsageError
 from servegate.verdict import Verdict
+
+MACHINE = {"cpu": "a CPU", "cores": "2", "memory": "8 GiB", "os": "Linux x86_64"}
 
 
 @pytest.fixture(autouse=True)
@@ -195,9 +198,7 @@ def test_doctor_names_what_is_missing_and_the_command(monkeypatch, capsys) -> No
 def test_doctor_knows_the_driver_and_the_cpu(monkeypatch) -> None:
     from servegate import doctor
 
-    monkeypatch.setattr(doctor, "_version", lambda *names: None)
-    monkeypatch.setattr(doctor.ctypes.util, "find_library", lambda name: None)
-    fixes = {driver: doctor._cuda(driver)[0].fix for driver in ("580.65", "550.1", doctor.NONE)}
+    fixes = {driver: doctor._cuda(driver, None)[0].fix for driver in ("580.65", "550.1", doctor.NONE)}
     assert fixes == {
         "580.65": "pip install 'servegate[cuda13]'",
         "550.1": "pip install 'servegate[cuda12]'",
@@ -207,10 +208,31 @@ def test_doctor_knows_the_driver_and_the_cpu(monkeypatch) -> None:
     assert "native is float32" in doctor._cpu("x", "flags\t\t: fpu avx2\n").found
 
 
+def test_doctor_shows_what_the_engine_finds_of_the_gpu(monkeypatch, capsys) -> None:
+    from servegate import doctor
+
+    command = "pip install 'servegate[cuda13]'"
+    monkeypatch.setattr(doctor, "machine_facts", lambda: {**MACHINE, "gpu": "NVIDIA L4", "driver": "580.65"})
+    monkeypatch.setattr(doctor, "cuda_problems", lambda: [("CuPy is not installed", command)])
+    assert exit_code(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "CuPy" in line]
+    assert line.split()[:2] == ["missing", "cuda"]
+    assert line.endswith(f"CuPy is not installed; run: {command}")
+    monkeypatch.setattr(doctor, "cuda_problems", lambda: [])
+    assert exit_code(["doctor"]) == 0
+    assert "fit together" in capsys.readouterr().out
+
+
+def test_doctor_does_without_an_engine(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "servegate_engine.backends", None)
+    assert exit_code(["doctor"]) == 0
+    assert "no engine that could use a GPU" in capsys.readouterr().out
+
+
 def test_doctor_json(monkeypatch, capsys) -> None:
     assert exit_code(["doctor", "--json"]) == 0
     names = [finding["name"] for finding in json.loads(capsys.readouterr().out)["findings"]]
-    assert {"python", "torch", "cupy", "nvrtc", "gpu", "cpu"} <= set(names)
+    assert {"python", "torch", "cuda", "gpu", "cpu"} <= set(names)
 
 
 def test_models(monkeypatch, capsys, tmp_path: Path) -> None:
