@@ -15,6 +15,7 @@ from pathlib import Path
 from servegate.errors import UsageError
 from servegate.facts import Facts, Sample, WorkloadFacts
 from servegate.files import read_facts, remove, write_facts
+from servegate.fingerprint import Fingerprint
 from servegate.metrics.matching import match_prompts
 from servegate.metrics.table import METRICS
 from servegate.wording import amount, count, number, percent
@@ -28,8 +29,8 @@ class Baseline:
     behaviour: Facts | None
     timing: Facts | None
     """Of this machine."""
-    other_hardware: tuple[str, ...]
-    """Keys of machines that have timings of this suite, this one left out."""
+    elsewhere: tuple[Fingerprint, ...]
+    """Other machines that have timings of this suite."""
 
     @property
     def parts(self) -> tuple[Facts, ...]:
@@ -45,7 +46,9 @@ def load_baseline(directory: Path, suite: str, hardware_key: str) -> Baseline:
         hardware_key=hardware_key,
         behaviour=_read(behaviour, suite) if behaviour.exists() else None,
         timing=_read(stored[hardware_key], suite) if hardware_key in stored else None,
-        other_hardware=tuple(key for key in stored if key != hardware_key),
+        elsewhere=tuple(
+            _read(path, suite).fingerprint for key, path in stored.items() if key != hardware_key
+        ),
     )
 
 

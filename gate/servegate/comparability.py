@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from servegate.facts import Facts, WorkloadFacts
 from servegate.fingerprint import Fingerprint
 from servegate.metrics.matching import Matching
@@ -47,12 +49,26 @@ def _machines(base: Fingerprint, head: Fingerprint) -> str | None:
     )
 
 
+def no_timings_of_this_machine(elsewhere: Sequence[Fingerprint], here: Fingerprint) -> str | None:
+    """Which stored timings there are instead, the machine most like this one first; None without any."""
+    if not elsewhere:
+        return None
+    nearest = min(elsewhere, key=lambda other: len(_differing(other.machine, here.machine)))
+    more = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
+    return (
+        f"no timing baseline for {here.hardware_key}; there is one for {nearest.hardware_key} "
+        f"({_differences(nearest.machine, here.machine)}){more}"
+    )
+
+
 def _differences(base: dict[str, str], head: dict[str, str]) -> str:
     return ", ".join(
-        f"{name} {base.get(name, 'absent')} -> {head.get(name, 'absent')}"
-        for name in sorted({*base, *head})
-        if base.get(name) != head.get(name)
+        f"{name} {base.get(name, 'absent')} -> {head.get(name, 'absent')}" for name in _differing(base, head)
     )
+
+
+def _differing(base: dict[str, str], head: dict[str, str]) -> list[str]:
+    return [name for name in sorted({*base, *head}) if base.get(name) != head.get(name)]
 
 
 def _price(facts: Facts) -> str:

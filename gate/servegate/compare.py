@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from servegate.baseline import Baseline
-from servegate.comparability import obstacle, same_load
+from servegate.comparability import no_timings_of_this_machine, obstacle, same_load
 from servegate.errors import UsageError
 from servegate.facts import Facts, Sample, WorkloadFacts
 from servegate.files import digest
@@ -174,11 +174,8 @@ class _Comparing:
 
     def _rows_without_base(self, name: str, workload: WorkloadFacts) -> Iterator[Row]:
         elsewhere = None
-        if isinstance(self.base, Baseline) and workload.numerics == "native" and self.base.other_hardware:
-            elsewhere = (
-                f"no timing baseline for {self.base.hardware_key}; "
-                f"there are some for {', '.join(self.base.other_hardware)}"
-            )
+        if isinstance(self.base, Baseline) and workload.numerics == "native":
+            elsewhere = no_timings_of_this_machine(self.base.elsewhere, self.head.fingerprint)
         if elsewhere is None:
             yield workload_row(name, State.NEW, "the base has no such workload")
         for spec in map(self._spec, METRICS.values()):

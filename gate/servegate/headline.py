@@ -176,6 +176,8 @@ def _in_words(row: Row) -> str:
     verb = "rose" if ratio > 1 else "fell"
     if 1.9 <= ratio <= 2.15:
         verb = "doubled"
+    elif 2.15 < ratio < 4:
+        verb = "more than doubled"
     elif 0.46 <= ratio <= 0.53:
         verb = "halved"
     where = f" in {row.workload}" if row.workload else ""

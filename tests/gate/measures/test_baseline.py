@@ -43,13 +43,13 @@ def test_behaviour_is_stored_once_and_timings_by_machine(tmp_path: Path) -> None
     assert list(found.behaviour.workloads) == ["behaviour"]
     assert list(found.timing.workloads) == ["latency"]
     assert found.timing.fingerprint == here.fingerprint
-    assert found.other_hardware == (keys[1],)
+    assert found.elsewhere == (there.fingerprint,)
     assert found.behaviour.reason == "first"
 
 
 def test_nothing_stored_is_no_error(tmp_path: Path) -> None:
     found = load_baseline(tmp_path, "support", "any")
-    assert (found.behaviour, found.timing, found.other_hardware, found.parts) == (None, None, (), ())
+    assert (found.behaviour, found.timing, found.elsewhere, found.parts) == (None, None, (), ())
 
 
 def test_two_suites_never_share_a_file(tmp_path: Path) -> None:

@@ -181,13 +181,15 @@ def both_kinds() -> Any:
 def test_on_other_hardware_exact_rows_gate_and_timed_rows_are_not_comparable() -> None:
     head = both_kinds()
     stored = head.model_copy(update={"workloads": {"behaviour": head.workloads["behaviour"]}})
-    baseline = Baseline("this-machine", stored, None, other_hardware=("that-machine",))
+    that = head.fingerprint.model_copy(update={"machine": {**head.fingerprint.machine, "cpu": "that"}})
+    baseline = Baseline(head.fingerprint.hardware_key, stored, None, elsewhere=(that,))
     result = against(baseline, head)
     assert result.outcome is Outcome.PASS
     assert "1 gating row not comparable" in result.headline
     timed = row(result.comparison, "ttft_p50")
     assert timed.state is State.NOT_COMPARABLE
-    assert timed.reason == "no timing baseline for this-machine; there are some for that-machine"
+    assert timed.reason.startswith(f"no timing baseline for {head.fingerprint.hardware_key}; ")
+    assert f"there is one for {that.hardware_key} (cpu that -> " in timed.reason
     assert against(baseline, head, {"not_comparable": "fail"}).exit_code == 3
 
 
