@@ -10,7 +10,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -89,19 +88,22 @@ class GitHub:
         )
         self._api_url = api_url
         self._path = f"/repos/{repository}"
+        self._login: str | None = None
 
     def close(self) -> None:
         self._github.close()
 
-    @cached_property
+    @property
     def login(self) -> str:
         """Who writes with this token. `GET /user` is forbidden to the tokens of Actions, GraphQL is not."""
-        try:
-            with _one_failure("who writes"):
-                _, answer = self._github.requester.graphql_query(_VIEWER, {})
-                return str(answer["data"]["viewer"]["login"])
-        except PostingError:
-            return _ACTIONS
+        if self._login is None:
+            try:
+                with _one_failure("who writes"):
+                    _, answer = self._github.requester.graphql_query(_VIEWER, {})
+                    self._login = str(answer["data"]["viewer"]["login"])
+            except PostingError:
+                self._login = _ACTIONS
+        return self._login
 
     def pull(self, number: int) -> Pull:
         with _one_failure(f"pull request {number}"):
@@ -126,9 +128,11 @@ class GitHub:
             found = [_comment(comment) for comment in self._all(f"/issues/{pull}/comments")]
         return [comment for comment in found if self._is_mine(comment)]
 
-    def create_comment(self, pull: int, body: str) -> Comment:
+    def create_comment(self, pull: int, body: str) -> None:
+        """Its author is who writes, should GraphQL not have told."""
         with _one_failure("a comment"):
-            return _comment(self._send("POST", f"/issues/{pull}/comments", {"body": body}))
+            made = _comment(self._send("POST", f"/issues/{pull}/comments", {"body": body}))
+        self._login = made.author or self._login
 
     def edit_comment(self, comment: Comment, body: str) -> None:
         with _one_failure("the comment"):

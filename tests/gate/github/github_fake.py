@@ -168,6 +168,9 @@ class FakeGitHub:
                 run, index = path.split("/")[2:]
                 return self.artifacts[int(run)][int(index)][1]
             if path.endswith("/graphql"):
+                trouble = self._trouble(method, path)
+                if trouble is not None:
+                    return self._lost(trouble)
                 return Answer(200, {"data": {"viewer": {"login": self.login}}})
             if not path.startswith(self.prefix + "/"):
                 self.faults.append(f"{method} {path}: outside {self.prefix}")

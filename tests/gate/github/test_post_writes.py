@@ -324,3 +324,14 @@ def test_a_marker_is_read_as_it_was_written() -> None:
         assert find(f"{marker}\nx", gate) == marker
         assert str(marker).count("--") == 2
     assert find(str(Marker("a", HEAD, Run(5, 2), "f" * 16)), "b") is None
+
+
+def test_an_app_that_cannot_ask_who_it_is_learns_it_by_writing(
+    job: Job, post: Post, github: FakeGitHub
+) -> None:
+    github.login = "my-gate[bot]"
+    github.trouble("POST", "/graphql", 403, times=9)
+    job.measured(record())
+    post()
+    post()
+    assert len(github.bodies) == 1
