@@ -92,12 +92,22 @@ def what_would_change_it(row: Row, rule: Rule | None) -> str:
 
 
 def _more_observations(row: Row) -> str:
+    if row.evidence is not None:
+        needed = row.evidence.blocks_needed
+        return (
+            f"about {needed:,} block pairs in all: a larger `--budget`"
+            if needed is not None
+            else "a quieter machine, or a tolerance that the change does not lie at"
+        )
     needed = METRICS[row.metric].min_n if row.metric in METRICS else 1
     return f"at least {needed} values on each side: more prompts, or a higher `repeat`"
 
 
 def _turning_points(row: Row, rule: Rule) -> str:
     """The rule solved for the head's value: where a pass turns into a regression, and back."""
+    if row.evidence is not None:
+        beyond = row.state is State.REGRESSED
+        return f"an interval that {'reaches into' if beyond else 'lies wholly beyond'} the tolerance"
     if not isinstance(row.head, float):
         return ""
     lower, upper = _passing(row, rule)

@@ -109,10 +109,14 @@ class _Judging:
     def __init__(self, launches: Sequence[LaunchRecord], planned: int, suite: Suite) -> None:
         self._launches, self._suite = launches, suite
         timed = sorted({block.workload for launch in launches for block in launch.blocks})
-        rows = sum(len(gating(suite, workload)) for workload in timed)
-        self.plan = Plan(rows=max(rows, 1), launches=max(planned, len(launches), 1))
         self._rounds = {name: Rounds(launches, name, suite.prices) for name in timed}
         self._matched = {name: lengths.matched(launches, name) for name in timed}
+        rows = sum(
+            1 + (self._matched[name] is not None and spec.name in lengths.FOLLOW_LENGTH)
+            for name in timed
+            for spec, _ in gating(suite, name)
+        )
+        self.plan = Plan(rows=max(rows, 1), launches=max(planned, len(launches), 1))
 
     def decision(
         self, workload: str, spec: MetricSpec, rule: Rule, *, rounds: Rounds | None = None

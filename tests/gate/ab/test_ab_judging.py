@@ -14,6 +14,7 @@ from servegate.ab.judging import is_decided, judge_ab
 from servegate.ab.record import AbRecord, LaunchRecord, MachineLoad, read_ab_record
 from servegate.ab.schedule import Role
 from servegate.bundle import recompute, save_ab
+from servegate.explain import what_would_change_it
 from servegate.fingerprint import Fingerprint
 from servegate.record import RoundRecord, RunRecord
 from servegate.suite.schema import Suite
@@ -284,6 +285,26 @@ def test_a_setting_that_the_change_made_does_not_make_it_another_machine() -> No
     result = verdict(noisy(), head=run_record(threads))
     assert row_of(result).state is State.PASS
     assert ("served", "machine.threads") in {(c.group, c.name) for c in result.comparison.environment}
+
+
+def test_a_timed_workload_that_head_no_longer_has_is_missing() -> None:
+    base = run_record().model_copy(update={"workloads": (workload_of(), workload_of(name="burst"))})
+    result = verdict(noisy(), base=base)
+    row = next(row for row in result.comparison.rows if row.workload == "burst")
+    assert (row.state, result.outcome) == (State.MISSING, Outcome.NO_DATA)
+
+
+def test_explain_says_what_would_decide_and_what_would_change_it() -> None:
+    policy = {"decode_p95": {"change": "5%"}}
+    says = {
+        factor: what_would_change_it(
+            row_of(verdict(noisy(factor, sd), policy)), suite(policy).policy.rules["decode_p95"]
+        )
+        for factor, sd in ((1.0, 0.03), (1.2, 0.03), (1.02, 0.6))
+    }
+    assert says[1.0] == "an interval that lies wholly beyond the tolerance"
+    assert says[1.2] == "an interval that reaches into the tolerance"
+    assert says[1.02].endswith("block pairs in all: a larger `--budget`")
 
 
 def test_an_interrupted_run_never_passes() -> None:

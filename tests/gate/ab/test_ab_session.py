@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from repositories import SUITE, commit, git, repository, write_engine
+from repositories import PROMPTS, SUITE, commit, git, repository, write_engine
 
 from servegate.cli.main import exit_code
 from servegate.verdict import State, Verdict
@@ -90,6 +90,18 @@ def test_what_cannot_work_is_one_line_and_an_exit_code(
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
     assert message in errors[0]
+
+
+def test_two_interpreters_need_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    (tmp_path / "prompts.yaml").write_text(PROMPTS)
+    write_engine(tmp_path, 10)
+    assert ab("--base-python", sys.executable) == 0
+    assert "base and head differ in their interpreters" in stored().comparison.notes
+    row = next(r for r in stored().comparison.rows if r.metric == "decode_p95")
+    assert row.state is State.INCONCLUSIVE  # an engine of arithmetic repeats itself to the nanosecond
+    assert "equal in every block" in row.reason
 
 
 def test_a_suite_that_base_does_not_have_is_no_data(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
