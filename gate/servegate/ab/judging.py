@@ -151,9 +151,10 @@ class _Judging:
 
     def at_matched_length(self, row: Row) -> list[Row]:
         """The same metric over the prompts whose completions kept their length, where others did not."""
-        matched = self._matched.get(row.workload)
-        rule = self._rule(row)
-        if matched is None or row.metric not in lengths.FOLLOW_LENGTH or row.kind != "timed" or rule is None:
+        matched, rule = self._matched.get(row.workload), self._rule(row)
+        if row.kind != "timed" or row.metric not in lengths.FOLLOW_LENGTH:
+            return []
+        if matched is None or rule is None or rule.change is None:
             return []
         again = row.model_copy(
             update={

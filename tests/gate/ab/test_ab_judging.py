@@ -262,7 +262,9 @@ def test_nothing_is_said_at_matched_length_where_no_completion_kept_its_own() ->
     def rounds(launch: int, block: int, role: Role) -> RoundRecord:
         return round_of(10, lengths=(20,) * 4 if role == "head" else (30,) * 4)
 
-    row = row_of(verdict(rounds, {"throughput": {"change": "5%"}}), "throughput at matched length")
+    result = verdict(rounds, {"throughput": {"change": "5%"}, "e2e_p50": {"max": "10s"}})
+    assert not [r for r in result.comparison.rows if r.metric == "e2e_p50 at matched length"]
+    row = row_of(result, "throughput at matched length")
     assert row.state is State.INCONCLUSIVE
     assert "every completion changed its length" in row.reason
 
