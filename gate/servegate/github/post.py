@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from servegate.ab.record import AbRecord
 from servegate.errors import MeasurementError, UsageError
 from servegate.github import client
-from servegate.github.artifact import MAX_ARCHIVE, RefusedError, read_archive, read_path
+from servegate.github.artifact import MAX_ARCHIVE, Measured, RefusedError, read_archive, read_path
 from servegate.github.binding import Subject, bind, is_current
 from servegate.github.client import GitHub, PostingError
 from servegate.github.comment import Mode, Result, Sticky
@@ -26,7 +27,6 @@ from servegate.github.marker import Marker, state_of
 from servegate.github.runner_files import append_summary, summary_room, write_outputs
 from servegate.github.status import Status
 from servegate.github.trusted import Trusted, refuse_own_tree, verdict_of, without_data
-from servegate.record import RunRecord
 from servegate.render.comment import Origin, render
 from servegate.verdict import Outcome, Verdict
 
@@ -104,7 +104,7 @@ def post(job: Job, environment: Mapping[str, str]) -> Posted:
     return posted
 
 
-def _judged(job: Job, event: Event, github: GitHub | None) -> tuple[RunRecord | None, Verdict]:
+def _judged(job: Job, event: Event, github: GitHub | None) -> tuple[Measured | None, Verdict]:
     try:
         record = _record(job, event, github)
     except RefusedError as error:
@@ -114,7 +114,7 @@ def _judged(job: Job, event: Event, github: GitHub | None) -> tuple[RunRecord | 
     return record, verdict_of(record, job.trusted)
 
 
-def _record(job: Job, event: Event, github: GitHub | None) -> RunRecord:
+def _record(job: Job, event: Event, github: GitHub | None) -> Measured:
     if job.artifact is not None:
         return read_path(job.artifact)
     if github is None:
@@ -125,7 +125,7 @@ def _record(job: Job, event: Event, github: GitHub | None) -> RunRecord:
 def _tell(
     job: Job,
     subject: Subject,
-    record: RunRecord | None,
+    record: Measured | None,
     verdict: Verdict,
     notices: list[str],
     environment: Mapping[str, str],
@@ -151,7 +151,7 @@ def _tell(
 
 
 def _origin(
-    job: Job, subject: Subject, record: RunRecord | None, verdict: Verdict, github: GitHub | None
+    job: Job, subject: Subject, record: Measured | None, verdict: Verdict, github: GitHub | None
 ) -> Origin:
     event = subject.event
     return Origin(
@@ -161,9 +161,14 @@ def _origin(
         run_name=f"run {event.run.id}, attempt {event.run.attempt}",
         suite=job.trusted.shown,
         pull=subject.pull,
-        hardware=record.fingerprint.hardware_key if record is not None else "",
+        hardware=_hardware(record),
         changed=_changed(job.trusted, subject, verdict.suite, github),
     )
+
+
+def _hardware(record: Measured | None) -> str:
+    head = record.head if isinstance(record, AbRecord) else record
+    return head.fingerprint.hardware_key if head is not None else ""
 
 
 def _changed(trusted: Trusted, subject: Subject, suite: str, github: GitHub | None) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from servegate.ab.judging import judge_ab
+from servegate.ab.record import AbRecord
 from servegate.bundle import judge
 from servegate.errors import ServegateError, UsageError
-from servegate.record import RunRecord
+from servegate.github.artifact import Measured
 from servegate.repository import commit_of, root_of
 from servegate.suite.loading import load_suite
 from servegate.verdict import EXIT_CODES, Comparison, Outcome, Verdict
@@ -42,17 +44,25 @@ class Trusted:
         return path.resolve().relative_to(root.resolve()).as_posix()
 
 
-def verdict_of(record: RunRecord, trusted: Trusted) -> Verdict:
-    """Judged by the base alone. What cannot be judged is a verdict too, and none that passes."""
+def verdict_of(record: Measured, trusted: Trusted) -> Verdict:
+    """Judged by the base alone. What cannot be judged is a verdict too, and none that passes.
+
+    Of paired arms the base was measured, not stored: its suite and policy judge, its baselines do not.
+    """
     if not trusted.suite.is_file():
         return without_data(
             f"the base has no suite {trusted.suite.name} yet; it judges from the first merge on",
             Outcome.NO_DATA,
         )
     suite = load_suite(trusted.suite).suite
-    if record.suite != suite.name:
+    suites = (
+        {arm.suite for arm in (record.base, record.head)} if isinstance(record, AbRecord) else {record.suite}
+    )
+    if suites != {suite.name}:
         return without_data("the artifact is a record of another suite", Outcome.FAILED, suite.name)
     try:
+        if isinstance(record, AbRecord):
+            return judge_ab(record, suite)
         return judge(record, suite, trusted.baselines)
     except ServegateError:
         raise

@@ -40,6 +40,14 @@ def test_measure_keeps_the_exit_code_until_the_record_is_uploaded(tmp_path: Path
     assert asked[-2:] == ["--", "s.yaml"]
 
 
+def test_measure_with_a_base_runs_both_in_turn(tmp_path: Path) -> None:
+    inputs = {"mode": "measure", "suite": "s.yaml", "base": "HEAD^1"}
+    sandbox = Sandbox(tmp_path, inputs, MEASURES % 0)
+    assert sandbox.run() == 0
+    assert (sandbox.workspace / "asked").read_text().splitlines()[:3] == ["ab", "--base", "HEAD^1"]
+    assert sandbox.outputs["measure"]["record"].endswith("/ab.json")
+
+
 def test_the_environment_is_private_and_pinned(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path, {"mode": "measure"}, MEASURES % 0)
     sandbox.run()

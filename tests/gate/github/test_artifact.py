@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from github_fake import FakeGitHub
 from post_runs import Job, record, zipped
 
+from servegate.ab.record import AbRecord
 from servegate.files import canonical
 from servegate.github import artifact
 from servegate.github.artifact import RefusedError, parse, read_archive, read_path
@@ -48,6 +50,35 @@ def test_a_sound_record_is_read_from_a_folder_a_file_and_an_archive(tmp_path: Pa
     (tmp_path / "a.zip").write_bytes(zipped(record()))
     for path in (tmp_path, tmp_path / "record.json", tmp_path / "a.zip"):
         assert read_path(path) == record()
+
+
+def paired(tokens: int = 3) -> AbRecord:
+    return AbRecord(
+        base=record(), head=record(tokens), budget_ns=0, planned_launches=1, ended="nothing is timed"
+    )
+
+
+def test_paired_arms_are_judged_by_the_bases_policy(job: Job, post: Post, github: FakeGitHub) -> None:
+    shutil.rmtree(job.base / "baselines")
+    for tokens, code in ((3, 0), (6, 1)):
+        job.measured(zipped(paired(tokens).model_dump_json().encode(), "ab.json"))
+        assert post() == code
+    assert "completion tokens doubled" in github.bodies[0]
+    assert "measured on `test-" in github.bodies[0]
+
+
+def test_paired_arms_of_another_suite_are_refused(job: Job, post: Post, github: FakeGitHub) -> None:
+    other = paired().model_copy(update={"base": record(suite="other")})
+    job.measured(zipped(other.model_dump_json().encode(), "ab.json"))
+    assert post() == 4
+    assert "a record of another suite" in github.bodies[0]
+
+
+def test_of_two_records_in_a_folder_none_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_bytes(SOUND)
+    (tmp_path / "ab.json").write_text("{}")
+    with pytest.raises(RefusedError, match="holds both"):
+        read_path(tmp_path)
 
 
 @pytest.mark.parametrize(
