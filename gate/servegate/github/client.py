@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -88,6 +89,7 @@ class GitHub:
         )
         self._api_url = api_url
         self._path = f"/repos/{repository}"
+        self._is_app = token.startswith("ghs_")
         self._login: str | None = None
 
     def close(self) -> None:
@@ -199,10 +201,9 @@ class GitHub:
         return self._github.requester.requestJsonAndCheck(verb, self._path + path, input=content)[1]
 
     def _is_mine(self, comment: Comment) -> bool:
-        """GraphQL leaves out the ``[bot]`` of an app's login, which no person's login can end in."""
-        if comment.author is None:
-            return False
-        return comment.author == self.login or comment.author == f"{self.login}[bot]"
+        """An app's login ends in ``[bot]``, which no person's can; GraphQL may leave that out."""
+        mine = f"{self.login.removesuffix('[bot]')}[bot]" if self._is_app else self.login
+        return comment.author == mine
 
 
 def _retry(pace: Pace) -> Any:
@@ -241,7 +242,7 @@ def _one_failure(what: str) -> Iterator[None]:
         raise
     except GithubException as error:
         raise PostingError(f"{what}: {_said(error.status, error.data)}", error.status) from None
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise PostingError(f"{what}: GitHub does not answer ({type(error).__name__})") from None
     except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise PostingError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from servegate.ab.record import AbRecord
-from servegate.errors import MeasurementError, UsageError
+from servegate.errors import UsageError
 from servegate.github import client
 from servegate.github.artifact import MAX_ARCHIVE, Measured, RefusedError, read_archive, read_path
 from servegate.github.binding import Subject, bind, is_current
@@ -54,27 +54,16 @@ class Posted:
 
 
 def begin(gate: str, environment: Mapping[str, str]) -> list[str]:
-    """Bind the pull request, set its status pending, and name as outputs which base to check out."""
-    notices: list[str] = []
+    """Bind the pull request, set its status pending, and name as an output which base to check out."""
     event = read_event(environment)
     with _github(event, environment) as github:
         subject = bind(event, github)
-        if subject.why:
-            notices.append(subject.why)
-        status = _status(subject, github, gate)
+        notices = [subject.why] if subject.why else []
+        status = _status(subject, github, gate, notices)
         if status is not None:
             with _noted(notices):
-                if not status.is_older():
-                    status.begin()
-    write_outputs(
-        environment,
-        {
-            "head-sha": subject.head_sha or "",
-            "base-sha": subject.base_sha or "",
-            "pull-request": str(subject.pull or ""),
-            "superseded": str(subject.superseded).lower(),
-        },
-    )
+                status.begin()
+    write_outputs(environment, {"base-sha": subject.base_sha or ""})
     return notices
 
 
@@ -85,119 +74,112 @@ def post(job: Job, environment: Mapping[str, str]) -> Posted:
         subject = bind(event, github)
         if subject.superseded and event.name == "workflow_run":
             return Posted(None, [subject.why])  # what its base was, is not known any more
-        status = _current_status(subject, github, job.gate)
-        notices: list[str] = [subject.why] if subject.why else []
-        posted = None
+        return _Posting(job, environment, subject, github).run()
+
+
+class _Posting:
+    """One verdict on its way: what is judged, and the places that may hear of it."""
+
+    def __init__(
+        self, job: Job, environment: Mapping[str, str], subject: Subject, github: GitHub | None
+    ) -> None:
+        self.job, self.environment, self.subject, self.github = job, environment, subject, github
+        self.event = subject.event
+        self.notices = [subject.why] if subject.why else []
+        self.status = _status(subject, github, job.gate, self.notices)
+
+    def run(self) -> Posted:
+        finished = False
         try:
-            if status is not None:
-                with _noted(notices):
-                    status.begin()
-            if event.is_proposal:
-                refuse_own_tree(job.trusted, subject.head_sha, event.tested_sha)
-            record, verdict = _judged(job, event, github)
-            _tell(job, subject, record, verdict, notices, environment, github, status)
-            posted = Posted(verdict, notices)
+            if self.status is not None:
+                with _noted(self.notices):
+                    self.status.begin()
+            if self.event.is_proposal:
+                refuse_own_tree(self.job.trusted, self.subject.head_sha, self.event.tested_sha)
+            record, verdict = self._judged()
+            self._tell(verdict, self._origin(record, verdict))
+            finished = True
         finally:
-            if posted is None and status is not None:
-                with _noted(notices):
-                    status.abandon()
-    return posted
+            if not finished and self.status is not None:
+                with _noted(self.notices):
+                    self.status.abandon()
+        return Posted(verdict, self.notices)
+
+    def _judged(self) -> tuple[Measured | None, Verdict]:
+        try:
+            record = self._record()
+        except RefusedError as error:
+            return None, without_data(str(error), Outcome.FAILED)
+        except PostingError as error:
+            return None, without_data(f"no record to judge: {error}", Outcome.FAILED)
+        return record, verdict_of(record, self.job.trusted)
+
+    def _record(self) -> Measured:
+        if self.job.artifact is not None:
+            return read_path(self.job.artifact)
+        if self.github is None:
+            raise PostingError("there is no GITHUB_TOKEN to fetch the artifact with")
+        return read_archive(self.github.artifact(self.event.run.id, self.job.artifact_name, MAX_ARCHIVE))
+
+    def _tell(self, verdict: Verdict, origin: Origin) -> None:
+        """First what needs nobody, last what may fail."""
+        with _noted(self.notices):
+            room = summary_room(self.environment)
+            append_summary(self.environment, render(verdict, origin, limit=room))
+            outputs = {"outcome": verdict.outcome, "exit-code": str(verdict.exit_code)}
+            write_outputs(self.environment, outputs)
+        if self.status is not None:
+            with _noted(self.notices):
+                self.status.finish(verdict)
+        if self.github is not None and self.subject.pull is not None:
+            with _noted(self.notices):
+                self._comment(verdict, origin, self.github, self.subject.pull)
+
+    def _comment(self, verdict: Verdict, origin: Origin, github: GitHub, pull: int) -> None:
+        marker = Marker(self.job.gate, origin.head_sha, self.event.run, state_of(verdict))
+        sticky = Sticky(github, pull, marker, lambda: is_current(self.subject, github))
+        body = render(verdict, origin, marker=str(marker))
+        result = sticky.publish(body, self.job.mode, failing=verdict.outcome is not Outcome.PASS)
+        if result is Result.STALE:
+            self.notices.append("not commented: a newer commit or a later run has spoken already")
+
+    def _origin(self, record: Measured | None, verdict: Verdict) -> Origin:
+        run = self.event.run
+        head = record.head if isinstance(record, AbRecord) else record
+        return Origin(
+            head_sha=self.subject.head_sha or "unknown",
+            base_sha=self.job.trusted.commit or self.subject.base_sha,
+            run_url=self.event.run_url,
+            run_name=f"run {run.id}, attempt {run.attempt}",
+            suite=self.job.trusted.shown,
+            pull=self.subject.pull,
+            hardware=head.fingerprint.hardware_key if head is not None else "",
+            changed=self._changed(verdict.suite),
+        )
+
+    def _changed(self, suite: str) -> tuple[str, ...]:
+        """Asked of the API: the pull request's own word on what it changes is worth nothing."""
+        watched = self.job.trusted.watched(suite)
+        if self.github is None or self.subject.pull is None or not watched:
+            return ()
+        try:
+            files = self.github.changed_files(self.subject.pull)
+        except PostingError:
+            return ()
+        found = [f for f in files if any(f == path or f.startswith(f"{path}/") for path in watched)]
+        more = (f"and {len(found) - _MAX_CHANGED} more",) if len(found) > _MAX_CHANGED else ()
+        return (*found[:_MAX_CHANGED], *more)
 
 
-def _judged(job: Job, event: Event, github: GitHub | None) -> tuple[Measured | None, Verdict]:
-    try:
-        record = _record(job, event, github)
-    except RefusedError as error:
-        return None, without_data(str(error), Outcome.FAILED)
-    except (PostingError, MeasurementError) as error:
-        return None, without_data(f"no record to judge: {error}", Outcome.FAILED)
-    return record, verdict_of(record, job.trusted)
-
-
-def _record(job: Job, event: Event, github: GitHub | None) -> Measured:
-    if job.artifact is not None:
-        return read_path(job.artifact)
-    if github is None:
-        raise PostingError("there is no GITHUB_TOKEN to fetch the artifact with")
-    return read_archive(github.artifact(event.run.id, job.artifact_name, MAX_ARCHIVE))
-
-
-def _tell(
-    job: Job,
-    subject: Subject,
-    record: Measured | None,
-    verdict: Verdict,
-    notices: list[str],
-    environment: Mapping[str, str],
-    github: GitHub | None,
-    status: Status | None,
-) -> None:
-    """First what needs nobody, last what may fail."""
-    origin = _origin(job, subject, record, verdict, github)
-    with _noted(notices):
-        append_summary(environment, render(verdict, origin, limit=summary_room(environment)))
-        write_outputs(environment, {"outcome": verdict.outcome, "exit-code": str(verdict.exit_code)})
-    if status is not None:
-        with _noted(notices):
-            status.finish(verdict)
-    if github is not None and subject.pull is not None and subject.head_sha is not None:
-        with _noted(notices):
-            marker = Marker(job.gate, subject.head_sha, subject.event.run, state_of(verdict))
-            sticky = Sticky(github, subject.pull, marker, lambda: is_current(subject, github))
-            body = render(verdict, origin, marker=str(marker))
-            result = sticky.publish(body, job.mode, failing=verdict.outcome is not Outcome.PASS)
-            if result is Result.STALE:
-                notices.append("not commented: a newer commit or a later run has spoken already")
-
-
-def _origin(
-    job: Job, subject: Subject, record: Measured | None, verdict: Verdict, github: GitHub | None
-) -> Origin:
-    event = subject.event
-    return Origin(
-        head_sha=subject.head_sha or "unknown",
-        base_sha=job.trusted.commit or subject.base_sha,
-        run_url=event.run_url,
-        run_name=f"run {event.run.id}, attempt {event.run.attempt}",
-        suite=job.trusted.shown,
-        pull=subject.pull,
-        hardware=_hardware(record),
-        changed=_changed(job.trusted, subject, verdict.suite, github),
-    )
-
-
-def _hardware(record: Measured | None) -> str:
-    head = record.head if isinstance(record, AbRecord) else record
-    return head.fingerprint.hardware_key if head is not None else ""
-
-
-def _changed(trusted: Trusted, subject: Subject, suite: str, github: GitHub | None) -> tuple[str, ...]:
-    """Asked of the API: the pull request's own word on what it changes is worth nothing."""
-    if github is None or subject.pull is None:
-        return ()
-    watched = trusted.watched(suite)
-    try:
-        files = github.changed_files(subject.pull) if watched else []
-    except PostingError:
-        return ()
-    found = [file for file in files if any(file == path or file.startswith(f"{path}/") for path in watched)]
-    more = (f"and {len(found) - _MAX_CHANGED} more",) if len(found) > _MAX_CHANGED else ()
-    return (*found[:_MAX_CHANGED], *more)
-
-
-def _current_status(subject: Subject, github: GitHub | None, gate: str) -> Status | None:
-    """None as well where a later run of the same commit has set it."""
-    status = _status(subject, github, gate)
-    try:
-        return None if status is not None and status.is_older() else status
-    except PostingError:
-        return status
-
-
-def _status(subject: Subject, github: GitHub | None, gate: str) -> Status | None:
+def _status(subject: Subject, github: GitHub | None, gate: str, notices: list[str]) -> Status | None:
+    """None where there is no commit to set it on, or a later run of that commit has set it."""
     if github is None or subject.head_sha is None:
         return None
-    return Status(github, subject.event, subject.head_sha, gate)
+    status = Status(github, subject.event, subject.head_sha, gate)
+    with _noted(notices):
+        if status.is_older():
+            return None
+    return status
 
 
 @contextmanager

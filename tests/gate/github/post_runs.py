@@ -98,7 +98,7 @@ class Job:
             "GITHUB_SHA": MERGE,
             "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_API_URL": self.github.url,
-            "GITHUB_TOKEN": "secret",
+            "GITHUB_TOKEN": "ghs_secret",
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
             "GITHUB_OUTPUT": str(self.folder / "output"),
         }
