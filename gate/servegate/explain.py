@@ -61,7 +61,7 @@ def row_lines(row: Row, policy: Policy) -> list[str]:
         f"why: {row.reason}",
         *(f"  {detail}" for detail in row.detail),
     ]
-    remedy = what_would_change_it(row, _rule(row, policy))
+    remedy = what_would_change_it(row, rule_of(row, policy))
     return [*lines, f"what would change it: {remedy}"] if remedy else lines
 
 
@@ -110,7 +110,7 @@ def _turning_points(row: Row, rule: Rule) -> str:
         return f"an interval that {'reaches into' if beyond else 'lies wholly beyond'} the tolerance"
     if not isinstance(row.head, float):
         return ""
-    lower, upper = _passing(row, rule)
+    lower, upper = passing(row, rule)
     if row.state is State.REGRESSED:
         return f"a head {_between(row, lower, upper)}"
     turns = [f"above {words.value(upper, row.unit)}"] if upper is not None else []
@@ -118,7 +118,7 @@ def _turning_points(row: Row, rule: Rule) -> str:
     return f"a head {' or '.join(turns)}" if turns else ""
 
 
-def _passing(row: Row, rule: Rule) -> tuple[float | None, float | None]:
+def passing(row: Row, rule: Rule) -> tuple[float | None, float | None]:
     """Lowest and highest head that pass; None where there is no such bound."""
     lowest = [float(rule.min)] if rule.min is not None else []
     highest = [float(rule.max)] if rule.max is not None else []
@@ -140,7 +140,8 @@ def _between(row: Row, lower: float | None, upper: float | None) -> str:
     return "from {} to {}".format(*words.pair(lower, upper, row.unit))
 
 
-def _rule(row: Row, policy: Policy) -> Rule | None:
+def rule_of(row: Row, policy: Policy) -> Rule | None:
+    """The rule that the row falls under."""
     return policy.rules.get(name(row)) or policy.rules.get(row.metric)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from servegate import __version__
-from servegate.cli import ab, baseline, compare, history, measure, model, post, setup
+from servegate.cli import ab, baseline, compare, history, measure, model, post, report, setup
 from servegate.cli.output import complain, flush
 from servegate.errors import ExitCode, ServegateError
 
@@ -37,6 +37,7 @@ for command in (
     history.history,
     baseline.baseline,
     post.post,
+    report.report,
     model.model,
     setup.doctor,
     setup.schema,

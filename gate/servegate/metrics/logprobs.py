@@ -20,7 +20,7 @@ RESOLUTION: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class _Scored:
+class Scored:
     prompt_id: str
     base: Floats
     head: Floats
@@ -30,52 +30,53 @@ class _Scored:
 
 def logprob_delta(base: WorkloadFacts, head: WorkloadFacts, matching: Matching) -> Finding | None:
     """max over all positions of ``|head - base|``, nat."""
-    scored = list(_scored(base, head, matching))
-    if not scored:
+    found = list(scored(base, head, matching))
+    if not found:
         return None
-    deltas = [_delta(item) for item in scored]
-    index = max(range(len(scored)), key=lambda i: float(deltas[i].max()))
+    deltas = [_delta(item) for item in found]
+    index = max(range(len(found)), key=lambda i: float(deltas[i].max()))
     position = int(deltas[index].argmax())
-    worst, item = float(deltas[index][position]), scored[index]
+    worst, item = float(deltas[index][position]), found[index]
     line = (
         f"worst at prompt {item.prompt_id!r}, token {position}: "
         f"base {item.base[position]:.10f}, head {item.head[position]:.10f} nat"
     )
-    return _finding(scored, worst, (line,) if worst > 0 else ())
+    return _finding(found, worst, (line,) if worst > 0 else ())
 
 
 def logprob_delta_mean(base: WorkloadFacts, head: WorkloadFacts, matching: Matching) -> Finding | None:
     """mean over all positions of ``|head - base|``, nat."""
-    scored = list(_scored(base, head, matching))
-    if not scored:
+    found = list(scored(base, head, matching))
+    if not found:
         return None
-    return _finding(scored, float(np.concatenate([_delta(item) for item in scored]).mean()), ())
+    return _finding(found, float(np.concatenate([_delta(item) for item in found]).mean()), ())
 
 
-def _scored(base: WorkloadFacts, head: WorkloadFacts, matching: Matching) -> Iterator[_Scored]:
+def scored(base: WorkloadFacts, head: WorkloadFacts, matching: Matching) -> Iterator[Scored]:
+    """Each matched prompt's logprobs on the same tokens, as both arms gave them."""
     for base_id, head_id in matching.pairs:
         b, h = base.prompts[base_id], head.prompts[head_id]
         forced = head.forced.get(head_id) or head.forced.get(base_id)
         if not b.logprobs:
             continue
         if forced is not None and forced.completion_ids == b.completion_ids:
-            yield _Scored(base_id, np.array(b.logprobs), np.array(forced.logprobs), forced=True)
+            yield Scored(base_id, np.array(b.logprobs), np.array(forced.logprobs), forced=True)
             continue
         parts_at = first_difference(b.completion_ids, h.completion_ids)
         shared = len(b.completion_ids) if parts_at is None else parts_at
         if shared and h.logprobs:
-            yield _Scored(base_id, np.array(b.logprobs[:shared]), np.array(h.logprobs[:shared]), forced=False)
+            yield Scored(base_id, np.array(b.logprobs[:shared]), np.array(h.logprobs[:shared]), forced=False)
 
 
-def _delta(item: _Scored) -> Floats:
+def _delta(item: Scored) -> Floats:
     delta = np.abs(item.head - item.base)
     return np.where(delta < RESOLUTION, 0.0, delta)
 
 
-def _finding(scored: list[_Scored], value: float, detail: tuple[str, ...]) -> Finding:
-    n = sum(len(item.base) for item in scored)
-    by_prefix = sum(not item.forced for item in scored)
-    note = f"{by_prefix} of {len(scored)} prompts by their common prefix, not teacher-forced"
+def _finding(found: list[Scored], value: float, detail: tuple[str, ...]) -> Finding:
+    n = sum(len(item.base) for item in found)
+    by_prefix = sum(not item.forced for item in found)
+    note = f"{by_prefix} of {len(found)} prompts by their common prefix, not teacher-forced"
     return Finding(
         base=Sample(value=0.0, n=n),
         head=Sample(value=stable(value), n=n, note=note if by_prefix else None),

@@ -94,7 +94,7 @@ def test_usage_errors_exit_2(args, capsys) -> None:
 def test_commands_are_the_public_ones() -> None:
     assert set(cli.commands) == {
         "check", "run", "ab", "compare", "explain", "history", "baseline", "post",
-        "model", "doctor", "schema", "init",
+        "report", "model", "doctor", "schema", "init",
     }  # fmt: skip
 
 

@@ -1,0 +1,45 @@
+"""`report`: a saved verdict as a page for people, or as JUnit XML for CI systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from servegate.cli.measure import PATH
+from servegate.cli.output import say
+from servegate.errors import ExitCode
+
+
+@click.command()
+@click.argument("directory", type=PATH, metavar="OUT_DIR")
+@click.option(
+    "--html",
+    type=PATH,
+    metavar="FILE",
+    help="One HTML file: no script, no network.  [default: OUT_DIR/report.html, where --junit is not given]",
+)
+@click.option("--junit", type=PATH, metavar="FILE", help="JUnit XML: a test case for each row that gates.")
+def report(directory: Path, html: Path | None, junit: Path | None) -> int:
+    """Write the report of a verdict that `check --out` or `ab --out` saved.
+
+    Judges nothing: exits with 0, or with 4 where the saved files do not give the saved verdict.
+    """
+    from servegate.files import write_text
+    from servegate.render.html import data, page
+    from servegate.render.junit import render as render_junit
+
+    read = data.read(directory)
+    if html is None and junit is None:
+        html = directory / "report.html"
+    for path, text in (
+        (html, page.render(read) if html is not None else ""),
+        (junit, render_junit(read.verdict) if junit is not None else ""),
+    ):
+        if path is not None:
+            write_text(path, text)
+            say(f"wrote {path}")
+    if not read.holds:
+        say(f"error: the files in {directory} do not give the verdict that is saved there")
+        return int(ExitCode.MEASUREMENT_FAILED)
+    return int(ExitCode.PASS)

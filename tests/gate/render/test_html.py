@@ -1,0 +1,325 @@
+"""The HTML report as text: what is on it, that nothing from outside becomes markup, and how large it gets."""
+
+import re
+import tempfile
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from bundles import SUITE, bundle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegate.cli.main import exit_code
+from servegate.errors import UsageError
+from servegate.render.html import data, page
+from servegate.render.html.data import Report
+from servegate.render.html.svg import Scale, evenly, scale
+from servegate.verdict import EnvironmentChange, Evidence, State
+
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title></style></svg><script>alert(1)</script>",
+    "{{ 7 * 7 }}{% raw %}{# x #}",
+    "<!-- --> ]]> <![CDATA[",
+    "javascript:alert(1)",
+    "\ud83d\x00\x1b[31m\u202eevil\u2066",
+    "url(https://evil.example/x.png)",
+]
+ATTRIBUTES = {
+    "aria-hidden", "aria-label", "charset", "class", "content", "cx", "cy", "d", "height", "http-equiv",
+    "lang", "name", "r", "role", "scope", "text-anchor", "viewbox", "width", "x", "y",
+}  # fmt: skip
+TAGS = {
+    "body", "caption", "circle", "code", "desc", "details", "div", "figcaption", "figure", "h1", "h2", "h3",
+    "head", "html", "li", "main", "meta", "p", "path", "pre", "rect", "span", "strong", "style", "summary",
+    "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.shown = ""
+        """Outside of every `<details>`."""
+        self.declarations: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if "details" not in self.open:
+            self.shown += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data!r}")
+
+    def handle_decl(self, decl: str) -> None:
+        self.declarations.append(decl)
+
+
+@cache
+def example() -> Report:
+    with tempfile.TemporaryDirectory() as folder:
+        return data.read(bundle(Path(folder)))
+
+
+@pytest.fixture
+def report() -> Report:
+    return example()
+
+
+def with_mark(report: Report, mark: str) -> Report:
+    """Every word of the verdict is ``mark``."""
+    evidence = Evidence(
+        interval=(-0.1, 0.2),
+        blocks=8,
+        launches=4,
+        noise_floor=0.1,
+        smallest_detectable=0.2,
+        blocks_needed=None,
+    )
+    rows = [
+        row.model_copy(
+            update={
+                "workload": mark,
+                "metric": mark,
+                "unit": mark,
+                "tolerance": mark,
+                "reason": mark,
+                "detail": (mark, mark),
+                "base": mark if row.kind == "exact" else row.base,
+                "head": mark if row.kind == "exact" else row.head,
+                "change": row.change,
+                "evidence": evidence,
+            }
+        )
+        for row in report.verdict.comparison.rows
+    ]
+    comparison = report.verdict.comparison.model_copy(
+        update={
+            "rows": tuple(rows),
+            "notes": (mark,),
+            "environment": (EnvironmentChange(group="served", name=mark, base=mark, head=mark),),
+        }
+    )
+    verdict = report.verdict.model_copy(
+        update={"headline": mark, "suite": mark, "comparison": comparison},
+    )
+    base = tuple(part.model_copy(update={"reason": mark, "created": mark}) for part in report.base)
+    return replace(report, verdict=verdict, base=base)
+
+
+def test_page_says_the_verdict_and_holds_every_part(report: Report) -> None:
+    seen = Page(page.render(report))
+    assert report.verdict.headline in seen.shown
+    for heading in (
+        "Rows", "Changes", "Quality against length and cost", "Engine counters",
+        "Where the numbers come from", "Environment, base against head",
+        "Logprobs on the base's completions", "Next",
+    ):  # fmt: skip
+        assert heading in seen.shown
+    for chart in (
+        "ttft: time to first token", "decode: gaps between tokens", "Change of every row",
+        "throughput: completion tokens per second", "Tokens of each request, first round",
+        "Completion length by prompt", "Quality checks passed over cost",
+        "p0: head - base logprob, nat",
+    ):  # fmt: skip
+        assert chart in seen.shown
+    assert "parts at 12: end → 12" in seen.shown
+    assert "The base is a stored baseline, which keeps no request" in seen.shown
+    assert "servegate baseline update SUITE" in seen.shown
+    assert "the base was accepted because: first baseline" in seen.shown
+
+
+def test_page_needs_nothing_and_allows_nothing(report: Report) -> None:
+    html = page.render(report)
+    seen = Page(html)
+    assert seen.declarations == ["doctype html"]
+    assert set(seen.tags) <= TAGS
+    assert {name for name, _ in seen.attributes} <= ATTRIBUTES
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    assert ("content", policy) in seen.attributes
+    assert not re.search(r"https?:|//\w|url\(|@import|javascript:", html)
+
+
+def test_charts_can_be_read_out_and_tables_have_headers(report: Report) -> None:
+    html = page.render(report)
+    charts = re.findall(r'<svg role="img".*?</svg>', html, re.DOTALL)
+    assert len(charts) > 10
+    for chart in charts:
+        assert re.match(
+            r'<svg role="img" viewBox="[\d .]+" aria-label="[^"]+">\s*<title>.+</title>\s*<desc>.+</desc>',
+            chart,
+        )
+    assert html.count("<svg") == len(charts) + html.count(
+        '<svg class="key" viewBox="0 0 30 12" aria-hidden="true">'
+    )
+    assert html.count("<table>") == html.count("<thead>")
+    assert all('scope="' in cell for cell in re.findall(r"<th\b[^>]*>", html))
+
+
+def test_model_output_is_only_inside_closed_details(tmp_path: Path) -> None:
+    seen = Page(page.render(data.read(bundle(tmp_path, said="secret words"))))
+    assert "secret words" in seen.text
+    assert "secret words" not in seen.shown
+    assert "open" not in {name for name, _ in seen.attributes}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=60)))
+def test_no_text_of_a_verdict_becomes_markup(mark: str) -> None:
+    seen, plain = (Page(page.render(with_mark(example(), text))) for text in (mark, "x"))
+    assert seen.tags == plain.tags
+    assert [name for name, _ in seen.attributes] == [name for name, _ in plain.attributes]
+    assert not seen.open
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", seen.text)
+
+
+@pytest.mark.parametrize("mark", [text for text in HOSTILE if "\ud83d" not in text])
+def test_no_text_of_a_record_becomes_markup(report: Report, tmp_path: Path, mark: str) -> None:
+    """Ids, answers, counters, finish reasons, fingerprints."""
+    seen = Page(page.render(data.read(bundle(tmp_path, mark=mark))))
+    assert seen.tags == Page(page.render(report)).tags
+    assert {name for name, _ in seen.attributes} <= ATTRIBUTES
+
+
+def test_templates_never_mark_a_text_as_safe() -> None:
+    folder = files("servegate.render.html")
+    sources = [item.read_text() for item in folder.iterdir() if item.name.endswith((".jinja", ".py"))]
+    assert len(sources) > 5
+    assert not [text for text in sources if re.search(r"\|\s*safe|Markup\(|autoescape false", text)]
+
+
+def test_attributes_are_quoted() -> None:
+    folder = files("servegate.render.html")
+    for item in folder.iterdir():
+        if item.name.endswith(".jinja"):
+            assert not re.findall(r"=\{\{", item.read_text())
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_stay_under_two_megabytes(tmp_path: Path) -> None:
+    report = data.read(bundle(tmp_path, requests=10_000, tokens=64))
+    html = page.render(report)
+    assert len(html.encode()) < 2_000_000
+    assert "32 of 10,000 requests" in html
+    assert "200 points of" in html
+    assert "30 of 10,000 prompts" in html
+    many = replace(report, workloads=tuple(replace(report.workloads[1], name=f"w{n}") for n in range(40)))
+    html = page.render(many)
+    assert len(html.encode()) < 2_000_000
+    assert "Not drawn, to keep this page small: w8, w9" in html
+
+
+def test_without_a_base_the_head_is_still_drawn(report: Report) -> None:
+    alone = replace(report, base=(), workloads=tuple(replace(w, base=None) for w in report.workloads))
+    seen = Page(page.render(alone))
+    assert "No base to draw." in seen.shown
+    assert "ttft: time to first token" in seen.shown
+
+
+def test_nothing_measured_is_a_page_all_the_same(report: Report) -> None:
+    comparison = report.verdict.comparison.model_copy(update={"rows": ()})
+    empty = replace(
+        report, base=(), workloads=(), verdict=report.verdict.model_copy(update={"comparison": comparison})
+    )
+    assert Page(page.render(empty)).tags.count("h1") == 1
+
+
+def test_colours_have_contrast_in_both_schemes() -> None:
+    """WCAG 2: 4.5 to 1 for text."""
+    css = (files("servegate.render.html") / "report.css").read_text()
+    schemes = [
+        dict(re.findall(r"--(\w+): (#\w{6});", block)) for block in re.findall(r":root \{([^}]*)\}", css)
+    ]
+    assert len(schemes) == 3
+    for colours in schemes:
+        for text in ("text", "faint", "base", "head", "bad", "good", "warn"):
+            for ground in ("page", "panel"):
+                assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
+def test_a_scale_stays_within_its_ends(values: list[float]) -> None:
+    along = scale(values, 10, 100)
+    assert all(10 <= along(value) <= 100 for value in values)
+    assert 1 <= len(along.ticks()) <= 40
+
+
+def test_ticks_are_round() -> None:
+    assert Scale(0, 97, 0, 1).ticks() == [0, 20, 40, 60, 80]
+    assert Scale(1, 1000, 0, 1, log=True).ticks() == [1, 10, 100, 1000]
+
+
+def test_evenly_keeps_both_ends() -> None:
+    assert evenly(3, 5) == [0, 1, 2]
+    assert evenly(10, 4) == [0, 3, 6, 9]
+
+
+def test_command_writes_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = bundle(tmp_path)
+    assert exit_code(["report", str(out)]) == 0
+    assert "<h1" in (out / "report.html").read_text(encoding="utf-8")
+    (out / "report.html").unlink()
+    assert exit_code(["report", str(out), "--junit", str(tmp_path / "j.xml")]) == 0
+    assert not (out / "report.html").exists()
+    assert "<testsuites" in (tmp_path / "j.xml").read_text(encoding="utf-8")
+    assert "wrote" in capsys.readouterr().err
+
+
+def test_files_that_do_not_give_the_verdict_are_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = bundle(tmp_path)
+    text = (out / "verdict.json").read_text(encoding="utf-8")
+    (out / "verdict.json").write_text(text.replace("FAIL: ", "PASS: "), encoding="utf-8")
+    assert exit_code(["report", str(out)]) == 4
+    assert "Not to be trusted" in (out / "report.html").read_text(encoding="utf-8")
+    assert "do not give the verdict" in capsys.readouterr().err
+
+
+def test_no_folder_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        data.read(tmp_path / "nowhere")
+
+
+def test_the_suite_of_these_tests_fails_as_meant(report: Report) -> None:
+    states = {row.metric: row.state for row in report.verdict.comparison.rows if row.gating}
+    assert states["completion_tokens"] is State.REGRESSED
+    assert report.suite == SUITE
