@@ -122,7 +122,9 @@ def lengths_chart(workload: Workload) -> Chart | None:
     rows = list(_lengths(workload))
     if not rows:
         return None
-    moved = sorted(rows, key=lambda r: -abs(r.after - (r.after if r.before is None else r.before)))
+    moved = sorted(
+        rows, key=lambda r: (not r.lost, -abs(r.after - (r.after if r.before is None else r.before)))
+    )
     shown = moved[:SHOWN_LENGTHS]
     width, row, top, left = 760.0, 20.0, 8.0, room((r.prompt for r in shown), NAME)
     right = width - 12 - room((r.quality for r in shown), 40)
@@ -138,14 +140,14 @@ def lengths_chart(workload: Workload) -> Chart | None:
         marks.append(Dot(x(item.after), y, "dot head", f"head {item.after} tokens"))
         if item.quality:
             marks.append(Label(right + 10, y + 4, item.quality, kind="label bad" if item.lost else "label"))
-    notes = [f"{len(shown)} of {count(len(rows), 'prompt')}, those that moved most"] if shown != moved else []
+    note = f"{len(shown)} of {count(len(rows), 'prompt')}: what lost a check first, then what moved most"
     return Chart(
         title="Completion length by prompt",
         says="; ".join(_length_in_words(item) for item in shown[:12]),
         width=width,
         height=bottom + 38,
         marks=tuple(marks),
-        notes=tuple(notes),
+        notes=(note,) if len(shown) < len(rows) else (),
         wide=True,
     )
 
@@ -210,18 +212,24 @@ def _trade(workloads: tuple[Workload, ...], metric: str, what: str, title: str) 
         return None
     width, height, left = 360.0, 230.0, 52.0
     x = scale((point[0] for _, _, point in arrows), left, width - 70)
-    y = Scale(0, 1, height - 44, 12)
+    y = Scale(-0.05, 1.05, height - 44, 12)
     marks: list[Mark] = [
         *axis_left(y, left, width - 12, [(s / 100, f"{s} %") for s in (0, 25, 50, 75, 100)]),
         *axis_below(x, 12, height - 44, title),
     ]
+    named: list[float] = []
     for name, group in groupby(arrows, key=lambda arrow: arrow[0]):
         ends = [(x(point[0]), y(point[1]), arm, point) for _, arm, point in group]
         if len(ends) == 2:
             marks.append(Path(line((px, py) for px, py, _, _ in ends), "link"))
         for px, py, arm, point in ends:
-            marks.append(Dot(px, py, f"dot {arm}", f"{clean(name, NAME)} {arm}: {number(point[0])}"))
-        marks.append(Label(ends[-1][0] + 7, ends[-1][1] + 4, clean(name, NAME)))
+            radius = 5 if arm == "base" else 3.5
+            marks.append(Dot(px, py, f"dot {arm}", f"{clean(name, NAME)} {arm}: {number(point[0])}", radius))
+        beside = ends[-1][1] - 5
+        while any(abs(beside - other) < 12 for other in named):
+            beside -= 12  # workloads often end in one place
+        named.append(beside)
+        marks.append(Label(ends[-1][0] + 7, beside, clean(name, NAME)))
     said = (
         f"{clean(name, NAME)} {arm}: {number(p[0])}, {number(p[1] * 100)} % passed" for name, arm, p in arrows
     )

@@ -137,7 +137,7 @@ def line(points: Iterable[tuple[float, float]]) -> str:
 
 def room(names: Iterable[str], most: int) -> float:
     """Width for the longest of these labels, cut at ``most`` characters."""
-    return CHAR * max((min(len(name), most) for name in names), default=0) + 10
+    return CHAR * max((min(len(name), most) for name in names), default=0) + 14
 
 
 def evenly(count: int, most: int) -> list[int]:
