@@ -1,4 +1,7 @@
-"""The pytest plugin's front door. Every pytest run of every project imports it: nothing heavy in here."""
+"""The pytest plugin's front door. Every pytest run of every project imports it: nothing heavy in here.
+
+PYTEST_DONT_REWRITE: it has no assertions, and pytest warns where something imported it earlier.
+"""
 
 from __future__ import annotations
 
