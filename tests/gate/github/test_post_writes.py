@@ -10,6 +10,7 @@ import github_events as events
 import pytest
 from github_fake import HEAD, FakeGitHub
 from post_runs import MARK, Job, record
+from urllib3 import HTTPResponse
 
 from servegate.github import client
 from servegate.github.client import GitHub
@@ -271,6 +272,11 @@ def test_pygithub_3080_a_rate_limit_of_fifty_minutes_is_not_waited_for(
     job.measured(record())
     assert post() == 0
     assert "API rate limit exceeded" in capfd.readouterr().err
+
+
+def test_no_wait_is_longer_than_told() -> None:
+    answer = HTTPResponse(headers={"Retry-After": "3600"})
+    assert client._retry(client.Pace(longest_wait=5)).get_retry_after(answer) == 5
 
 
 def test_a_retry_after_of_an_hour_is_not_obeyed(job: Job, post: Post, github: FakeGitHub) -> None:
