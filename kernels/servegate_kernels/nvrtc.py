@@ -92,8 +92,7 @@ def compile_resources(source: str, expressions: Sequence[str], architecture: int
         for expression in expressions:
             lowered = ctypes.c_char_p()
             _check(nvrtc.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(lowered)))
-            assert lowered.value is not None  # noqa: S101 -- success of the call above
-            result[expression] = figures[lowered.value.decode()]
+            result[expression] = figures[(lowered.value or b"").decode()]
         return result
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

@@ -155,8 +155,7 @@ class Kernels:
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension of x, rounded once."""
-        out, _ = self._norm(x, None, weight, eps)
-        return out
+        return self._norm(x, None, None, weight, eps)
 
     def add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
@@ -165,13 +164,18 @@ class Kernels:
         self._check.like(x, residual=residual)
         self._check.shape(residual, "residual", x.dim())
         self._check.expect(residual, "residual", tuple(x.shape))
-        out, total = self._norm(x, residual, weight, eps)
-        assert total is not None  # noqa: S101 -- there is a residual
-        return out, total
+        total = self.launcher.empty(x.shape, x.dtype)
+        return self._norm(x, residual, total, weight, eps), total
 
     def _norm(
-        self, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor | None,
+        total: torch.Tensor | None,
+        weight: torch.Tensor,
+        eps: float,
+    ) -> torch.Tensor:
+        """The norm of x, or with a residual of their sum, which is written to ``total``."""
         element = self._check.element(x, "x")
         self._check.shape(x, "x", x.dim())
         self._check.like(x, weight=weight)
@@ -180,12 +184,11 @@ class Kernels:
         self._check.expect(weight, "weight", (columns,))
         self._check.words(x, "a row", columns)
         out = self.launcher.empty(x.shape, x.dtype)
-        total = None if residual is None else self.launcher.empty(x.shape, x.dtype)
         rows = x.numel() // columns
         if rows:
             arguments: list[Argument] = [x, residual, weight, out, total, columns, eps]
             self.launcher.launch(f"rms_norm<{element}>", (rows, 1, 1), 128, arguments)
-        return out, total
+        return out
 
     def rope(
         self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, positions: torch.Tensor
