@@ -100,13 +100,15 @@ def tell(verdict: Verdict, shape: Shape) -> Told:
     reasons = seen.failing if shape.reasons is None else seen.failing[: shape.reasons]
     aside = shape.aside
     unchanged = _unchanged(verdict, seen) if shape.unchanged else ()
+    balance = tuple(_balance(verdict.comparison.rows)) if aside else ()
+    weighed = {id(row) for line in balance for row in line.rows}
     return Told(
         failing=reasons,
         unsaid=len(seen.failing) - len(reasons),
         table=kept,
         left_out=len(table) - len(kept) + (0 if shape.unchanged else seen.folded),
-        better=seen.better if aside else (),
-        balance=tuple(_balance(verdict.comparison.rows)) if aside else (),
+        better=tuple(row for row in seen.better if id(row) not in weighed) if aside else (),
+        balance=balance,
         asides=seen.asides if aside else (),
         unchanged=unchanged,
         environment=verdict.comparison.environment if aside else (),

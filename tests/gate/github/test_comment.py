@@ -149,6 +149,7 @@ def test_cost_stands_beside_quality_and_the_other_side_of_a_trade_is_told() -> N
                 change=-0.5,
                 state=State.IMPROVED,
             ),
+            row(metric="decode_p95", head=50e6, change=-0.5, state=State.IMPROVED),
             row(
                 metric="quality_pass_rate",
                 kind="quality",
@@ -162,7 +163,8 @@ def test_cost_stands_beside_quality_and_the_other_side_of_a_trade_is_told() -> N
     )
     page = Page(text)
     assert "cost beside quality in" in page.prose
-    assert "in exchange: `latency.cost_per_request` 50 % cheaper" in text
+    assert "in exchange: `latency.decode_p95` 50 % faster" in text
+    assert "in exchange: `latency.cost_per_request`" not in text, "said once"
 
 
 def test_new_missing_renamed_are_told_and_what_did_not_move_is_folded() -> None:
