@@ -217,7 +217,7 @@ def _trade(workloads: tuple[Workload, ...], metric: str, what: str, title: str) 
         *axis_left(y, left, width - 12, [(s / 100, f"{s} %") for s in (0, 25, 50, 75, 100)]),
         *axis_below(x, 12, height - 44, title),
     ]
-    named: list[float] = []
+    named: list[tuple[float, float]] = []
     for name, group in groupby(arrows, key=lambda arrow: arrow[0]):
         ends = [(x(point[0]), y(point[1]), arm, point) for _, arm, point in group]
         if len(ends) == 2:
@@ -225,15 +225,22 @@ def _trade(workloads: tuple[Workload, ...], metric: str, what: str, title: str) 
         for px, py, arm, point in ends:
             radius = 5 if arm == "base" else 3.5
             marks.append(Dot(px, py, f"dot {arm}", f"{clean(name, NAME)} {arm}: {number(point[0])}", radius))
-        beside = ends[-1][1] - 5
-        while any(abs(beside - other) < 12 for other in named):
-            beside -= 12  # workloads often end in one place
-        named.append(beside)
-        marks.append(Label(ends[-1][0] + 7, beside, clean(name, NAME)))
+        place = _free(ends[-1][0] + 7, ends[-1][1], named, height / 2)
+        named.append(place)
+        marks.append(Label(*place, clean(name, NAME)))
     said = (
         f"{clean(name, NAME)} {arm}: {number(p[0])}, {number(p[1] * 100)} % passed" for name, arm, p in arrows
     )
     return Chart(f"Quality checks passed over {what}", "; ".join(said), width, height, tuple(marks))
+
+
+def _free(x: float, y: float, taken: list[tuple[float, float]], middle: float) -> tuple[float, float]:
+    """Where a dot's name goes: workloads often end in one place, and names then stack towards the middle."""
+    step = 13 if y < middle else -13
+    y += 16 if y < middle else -8
+    while any(abs(x - left) < 80 and abs(y - top) < 13 for left, top in taken):
+        y += step
+    return x, y
 
 
 def _point(facts: WorkloadFacts, metric: str) -> tuple[float, float] | None:

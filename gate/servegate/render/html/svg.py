@@ -114,12 +114,21 @@ def scale(values: Iterable[float], start: float, end: float, *, from_zero: bool 
 
 def axis_below(along: Scale, top: float, bottom: float, title: str) -> Iterator[Mark]:
     """Gridlines, their values and what they measure."""
-    for tick in along.ticks():
+    for tick in _fitting(along):
         x = along(tick)
         yield Path(f"M{x:.1f} {top:.1f}V{bottom:.1f}", "grid")
         yield Label(x, bottom + 14, number(tick), "middle")
     text = f"{title}, log axis" if along.log else title
     yield Label((along.start + along.end) / 2, bottom + 30, text, "middle")
+
+
+def _fitting(along: Scale) -> list[float]:
+    """As many ticks as their numbers leave room for."""
+    for most in (5, 4, 3, 2):
+        ticks = along.ticks(most)
+        if CHAR * sum(len(number(tick)) + 2 for tick in ticks) <= abs(along.end - along.start):
+            break
+    return ticks
 
 
 def axis_left(up: Scale, left: float, right: float, ticks: Sequence[tuple[float, str]]) -> Iterator[Mark]:
