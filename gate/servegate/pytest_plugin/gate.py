@@ -13,7 +13,7 @@ from servegate.facts import Sample
 from servegate.pytest_plugin import timing
 from servegate.pytest_plugin.expected import item_name
 from servegate.pytest_plugin.markers import Tolerance, tolerance
-from servegate.pytest_plugin.measuring import refuse_company, run
+from servegate.pytest_plugin.measuring import one_at_a_time, refuse_company, run
 from servegate.pytest_plugin.notes import UPDATED, note, readable
 from servegate.pytest_plugin.session import session_of
 from servegate.render import terminal
@@ -79,7 +79,7 @@ class Gate:
         """
         root = self._session.root
         stored = root / baselines if baselines is not None else None
-        with readable():
+        with readable(), one_at_a_time():
             done = run(self._session, root / suite, stored, self._item.nodeid)
         if done.verdict is None:
             self._note(done.suite, UPDATED, "; ".join(done.changes))

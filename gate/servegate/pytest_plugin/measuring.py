@@ -49,7 +49,7 @@ class SuiteRun(Model):
 def run_once(session: Session, path: Path) -> SuiteRun:
     """`run` for the items of a suite file: measured by the first that asks, in whichever xdist worker."""
     if path not in session.runs:
-        with _one_at_a_time():
+        with one_at_a_time():
             session.runs[path] = _shared(session, path)
     return session.runs[path]
 
@@ -109,7 +109,7 @@ def _writable(out: Path) -> Path:
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def one_at_a_time() -> Iterator[None]:
     """No two pytest processes of a user measure on this machine at once. Released when a process dies."""
     path = Path(tempfile.gettempdir()) / f"servegate-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

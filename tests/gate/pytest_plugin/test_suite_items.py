@@ -190,6 +190,19 @@ def test_latency_rows_are_judged(project, suite) -> None:
     )
 
 
+@pytest.mark.parametrize(("policy", "outcomes"), [("pass", {"skipped": 1}), ("fail", {"failed": 1})])
+def test_timings_of_another_machine_are_skipped_or_fail_as_the_policy_says(
+    project, suite, policy: str, outcomes: dict[str, int]
+) -> None:
+    (project.path / "servegate.yaml").write_text(TIMED_SUITE + f"  not_comparable: {policy}\n")
+    assert project.runpytest_inprocess("--servegate-update", "servegate.yaml").ret == 0
+    (timings,) = (project.path / "baselines").rglob("timing/*.json")
+    timings.rename(timings.with_name("another-00000000.json"))
+    result = project.runpytest_inprocess("servegate.yaml::latency.ttft_p95", "-rs")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*no timing baseline for *"])
+
+
 def test_evidence_goes_elsewhere_where_the_project_cannot_be_written(project, accepted) -> None:
     accepted(tokens=24)
     (project.path / "elsewhere").mkdir()
