@@ -18,7 +18,7 @@ from servegate.errors import UsageError
 from servegate.render.html import data, page
 from servegate.render.html.data import Report
 from servegate.render.html.svg import Scale, evenly, scale
-from servegate.verdict import EnvironmentChange, Evidence, State
+from servegate.verdict import EnvironmentChange, Evidence, Outcome, State
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
@@ -241,6 +241,13 @@ def test_without_a_base_the_head_is_still_drawn(report: Report) -> None:
     seen = Page(page.render(alone))
     assert "No base to draw." in seen.shown
     assert "ttft: time to first token" in seen.shown
+
+
+def test_only_what_was_compared_with_a_stored_baseline_can_be_accepted(report: Report) -> None:
+    failed = report.verdict.model_copy(update={"outcome": Outcome.FAILED})
+    for other in (replace(report, verdict=failed), replace(report, paired=True)):
+        assert "servegate baseline update" not in Page(page.render(other)).shown
+    assert "servegate ab SUITE --base REF" in Page(page.render(replace(report, paired=True))).shown
 
 
 def test_nothing_measured_is_a_page_all_the_same(report: Report) -> None:

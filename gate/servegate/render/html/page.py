@@ -187,7 +187,7 @@ def _next_steps(report: Report) -> list[tuple[str, str]]:
     else:
         steps.append(("Measure and judge again", "servegate check SUITE"))
     steps.append(("Compute this verdict from its files", "servegate explain OUT/verdict.json"))
-    if report.verdict.outcome is not Outcome.PASS:
+    if report.verdict.outcome in (Outcome.REGRESSED, Outcome.NO_DATA) and not report.paired:
         steps.append(("Accept it, if it is meant", "servegate baseline update SUITE"))
     return steps
 
