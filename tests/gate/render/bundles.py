@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from servegate.ab.judging import judge_ab
+from servegate.ab.record import AbRecord, BlockRecord, LaunchRecord, MachineLoad
+from servegate.ab.schedule import block_order, start_order
 from servegate.baseline import write_baseline
-from servegate.bundle import judge, save
+from servegate.bundle import judge, save, save_ab
 from servegate.extract import facts
 from servegate.fingerprint import Fingerprint
 from servegate.record import ForcedScore, RequestRecord, RoundRecord, RunRecord, Usage, WorkloadRecord
@@ -15,6 +18,7 @@ from servegate.series import Series
 from servegate.suite.schema import Suite
 
 MS = 1_000_000
+QUIET = MachineLoad(cpus=2, arm=1.0, others=0.0, stolen=0.0, idle=1.0)
 SUITE = Suite.model_validate(
     {
         "version": 1,
@@ -52,6 +56,35 @@ def bundle(
     head = record(requests, tokens + 2, said, mark, slower=1.5)
     save(judge(head, SUITE, folder / "stored"), head, SUITE, folder / "stored", folder / "out")
     return folder / "out"
+
+
+def paired_bundle(folder: Path) -> Path:
+    """As `servegate ab --out` leaves it: two launches of four blocks, head slower by half."""
+    arms = {"base": record(24, 12, "30 days", ""), "head": record(24, 12, "30 days", "", slower=1.5)}
+    arms["again"] = arms["base"]
+    blocks = [
+        BlockRecord(
+            block=block, role=role, workload="latency", round=arms[role].workloads[1].rounds[0], load=QUIET
+        )
+        for block in range(4)
+        for role in block_order(block)
+    ]
+    base, head = (_without_timed_rounds(arms[role]) for role in ("base", "head"))
+    paired = AbRecord(
+        base=base,
+        head=head,
+        budget_ns=10**9,
+        planned_launches=2,
+        launches=tuple(LaunchRecord(started=start_order(n), blocks=tuple(blocks)) for n in range(2)),
+        ended="launches done",
+    )
+    save_ab(judge_ab(paired, SUITE), paired, SUITE, folder / "out")
+    return folder / "out"
+
+
+def _without_timed_rounds(run: RunRecord) -> RunRecord:
+    behaviour, latency = run.workloads
+    return run.model_copy(update={"workloads": (behaviour, latency.model_copy(update={"rounds": ()}))})
 
 
 def record(requests: int, tokens: int, said: str, mark: str, slower: float = 1.0) -> RunRecord:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from bundles import SUITE, bundle
+from bundles import SUITE, bundle, paired_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,6 +234,19 @@ def test_ten_thousand_requests_stay_under_two_megabytes(tmp_path: Path) -> None:
     html = page.render(many)
     assert len(html.encode()) < 2_000_000
     assert "Not drawn, to keep this page small: w8, w9" in html
+
+
+def test_paired_arms_are_drawn_side_by_side_with_their_evidence(tmp_path: Path) -> None:
+    report = data.read(paired_bundle(tmp_path))
+    html = page.render(report)
+    seen = Page(html)
+    assert report.paired
+    assert "stored baseline, which" not in seen.shown
+    assert "How far timed rows can be trusted" in seen.shown
+    for arm in ("base", "head"):
+        assert html.count(f'class="curve {arm}" d="M') > 6
+        assert f'class="wait {arm}"' in html
+    assert "servegate ab SUITE --base REF" in seen.shown
 
 
 def test_without_a_base_the_head_is_still_drawn(report: Report) -> None:
