@@ -93,6 +93,22 @@ def test_a_pass_after_failures_is_told_from_a_pass(timed) -> None:
     )
 
 
+def test_an_attempt_answers_for_what_it_judged_itself(timed) -> None:
+    timed.makepyfile(
+        test_it="""
+        import pathlib
+
+        def test_sum(request):
+            attempts = pathlib.Path("attempts")
+            if not attempts.exists():
+                attempts.touch()
+                request.getfixturevalue("servegate").pedantic(sum, ([],), floor="0ms")
+        """
+    )
+    store(timed, FASTER_BEFORE)
+    assert timed.runpytest_inprocess("-p", "pytest_rerunfailures", "--reruns", "1").ret == 0
+
+
 def test_time_is_refused_beside_other_workers(timed) -> None:
     """pytest-benchmark#293, uvicorn#2847: under xdist nothing was measured, and all was green."""
     store(timed, SLOWER_BEFORE)
