@@ -32,8 +32,8 @@ HOSTILE = [
     "url(https://evil.example/x.png)",
 ]
 ATTRIBUTES = {
-    "aria-hidden", "aria-label", "charset", "class", "content", "cx", "cy", "d", "height", "http-equiv",
-    "lang", "name", "r", "role", "scope", "text-anchor", "viewbox", "width", "x", "y",
+    "aria-hidden", "aria-label", "charset", "class", "colspan", "content", "cx", "cy", "d", "height",
+    "http-equiv", "lang", "name", "r", "role", "scope", "text-anchor", "viewbox", "width", "x", "y",
 }  # fmt: skip
 TAGS = {
     "body", "caption", "circle", "code", "desc", "details", "div", "figcaption", "figure", "h1", "h2", "h3",
