@@ -97,6 +97,9 @@ def _faults_kept(session: Session, path: Path) -> SuiteRun:
         return run(session, path, None, typed)
     except ServegateError as error:
         return SuiteRun(suite=typed, fault=str(error))
+    except Exception as error:  # an engine that breaks would break again, minutes later, for every row
+        what = f"{type(error).__name__}: {error}"
+        return SuiteRun(suite=typed, fault=f"internal: {what}; `servegate check {typed}` says more")
 
 
 def _writable(out: Path) -> Path:

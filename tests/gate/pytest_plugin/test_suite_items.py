@@ -140,15 +140,25 @@ def test_a_suite_that_cannot_be_read_is_one_line_of_collection(project, suite) -
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_a_target_that_is_down_is_tried_once(project, suite, measured) -> None:
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("MeasurementError", "servegate: engine down"),
+        (
+            "RuntimeError",
+            "servegate: internal: RuntimeError: engine down; `servegate check servegate.yaml` *",
+        ),
+    ],
+)
+def test_a_target_that_is_down_is_tried_once(project, suite, measured, error: str, line: str) -> None:
     conftest = project.path / "conftest.py"
-    raising = '    from servegate.errors import MeasurementError\n    raise MeasurementError("engine down")\n'
+    raising = f'    from servegate.errors import MeasurementError\n    raise {error}("engine down")\n'
     conftest.write_text(
         conftest.read_text().replace("    return FakeTarget", raising + "    return FakeTarget")
     )
     result = project.runpytest_inprocess("servegate.yaml")
     result.assert_outcomes(failed=4)
-    result.stdout.fnmatch_lines(["servegate: engine down"])
+    result.stdout.fnmatch_lines([line])
     assert measured() == 1
 
 
