@@ -60,7 +60,7 @@ def gather() -> Facts:
 def problems(facts: Facts) -> list[Problem]:
     """What keeps the CUDA backend from running; empty if it runs."""
     if facts.driver is None:
-        return [Problem("no NVIDIA driver (libcuda.so.1) on this machine: device 'cuda' needs one")]
+        return [Problem("no NVIDIA driver (libcuda.so.1) on this machine")]
     if facts.driver < (12, 0):
         return [Problem(f"the driver runs CUDA up to {_text(facts.driver)}; CUDA 12 or newer is needed")]
     parts = (_cupy(facts.cupy, facts.driver), _nvrtc(facts.nvrtc, facts.driver), _torch(facts, facts.driver))
