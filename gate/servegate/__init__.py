@@ -1,6 +1,6 @@
 """servegate: a regression gate for LLM inference.
 
-PYTEST_DONT_REWRITE: it holds no assertions, and rewriting them would warn who imported it before pytest began.
+PYTEST_DONT_REWRITE: there are no assertions in it, and whoever imported it first would be warned.
 """
 
 __version__ = "0.1.0"
