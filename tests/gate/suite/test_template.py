@@ -96,8 +96,8 @@ def test_no_template_reads_outside_the_suites_directory(write: Write, tmp_path: 
 
 
 def test_the_suite_itself_may_share_a_template_with_its_neighbours(write: Write, tmp_path: Path) -> None:
-    suite = changed("set: prompts.yaml", "set: ../prompts.yaml\n  template: ../shared.jinja")
-    write(files={"inner/suite.yaml": suite, "shared.jinja": "{{ text }}!"})
+    suite = changed("set: prompts.yaml", "set: ../prompts.yaml\n  template: ../common.jinja")
+    write(files={"inner/suite.yaml": suite, "common.jinja": "{{ text }}!"})
     assert rendered(Path("inner/suite.yaml"))[0] == "Can I return shoes?!"
 
 
