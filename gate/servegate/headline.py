@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from servegate.render.words import pair
 from servegate.verdict import DECIDED, Comparison, Outcome, Row, State
-from servegate.wording import amount, count, percent
+from servegate.wording import count, percent
 
 _TITLES: Final = {
     Outcome.PASS: "PASS",
@@ -185,10 +186,12 @@ def _in_words(row: Row) -> str:
 
 
 def _numbers(row: Row) -> str:
+    """As a table shows them: durations in the unit that reads best, with digits enough to differ."""
     if not isinstance(row.base, float) or not isinstance(row.head, float):
         return f"({row.base} -> {row.head})"
     by = f", {percent(row.change)}" if row.change is not None else ""
-    return f"({amount(row.base, row.unit)} -> {amount(row.head, row.unit)}{by})"
+    base, head = pair(row.base, row.head, row.unit)
+    return f"({base} -> {head}{by})"
 
 
 def _words(metric: str) -> str:

@@ -126,8 +126,29 @@ def test_a_trade_between_prefill_and_decode_is_named() -> None:
     assert {r.metric: r.state for r in result.comparison.rows if r.gating} == {
         "ttft_p50": State.REGRESSED, "itl_p95": State.IMPROVED
     }  # fmt: skip
-    assert "a trade-off: latency.itl_p95 improved" in result.headline
+    assert "a trade-off: latency.itl_p95 improved (40.6 ms -> 17.7 ms, -56 %)" in result.headline
     assert "as latency.ttft_p50 got worse" in result.headline
+    assert result.headline.startswith("FAIL: ttft p50 rose in latency (6.6 s -> 11.2 s, +70 %)")
+
+
+@pytest.mark.parametrize(
+    ("unit", "base", "head", "said"),
+    [
+        ("ns", 40_600_000.0, 17_700_000.0, "(40.6 ms -> 17.7 ms, -56 %)"),
+        ("s", 4.06e-5, 1.77e-5, "(40.6 µs -> 17.7 µs, -56 %)"),
+        ("ms", 2.0, 1.0, "(2 ms -> 1 ms, -50 %)"),
+    ],
+)
+def test_a_trade_off_is_told_in_the_unit_that_reads_best(
+    unit: str, base: float, head: float, said: str
+) -> None:
+    timed = {"workload": "latency", "unit": unit}
+    better = a_row(State.IMPROVED, kind="timed", metric="itl_p95").model_copy(
+        update={**timed, "base": base, "head": head, "change": head / base - 1}
+    )
+    worse = a_row(State.REGRESSED, kind="timed", metric="ttft_p50").model_copy(update=timed)
+    line = decide(Comparison(suite="s", rows=(worse, better)), Policy()).headline
+    assert f"a trade-off: latency.itl_p95 improved {said} as latency.ttft_p50 got worse" in line
 
 
 def test_the_settings_that_changed_are_the_suspect() -> None:
