@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from servegate.repository import commit_of, root_of
 from servegate.suite.loading import LoadedSuite, load_suite
 from servegate.suite.schema import Suite
 from servegate.targets.base import Progress, open_target
+from servegate.temporary import owned_folder
 from servegate.verdict import Verdict, decide
 
 
@@ -53,20 +53,20 @@ def check(
     loaded = load_suite(suite_path)
     require_writable(out)
     folder = baselines or default_baselines(suite_path)
-    with tempfile.TemporaryDirectory(prefix="servegate-base-") as at_base:
+    with owned_folder("base") as at_base:
         if base is None:
             return _checked(loaded, loaded.suite, folder, out, progress)
         found = find_base(suite_path.resolve().parent, base)
-        export_baselines(found, folder, loaded.suite.name, Path(at_base))
+        export_baselines(found, folder, loaded.suite.name, at_base)
         judging = suite_at(found, suite_path)
         suite = judged_by(loaded.suite, judging) if judging is not None else loaded.suite
 
         def notes(record: RunRecord) -> tuple[str, ...]:
-            stored = load_baseline(Path(at_base), suite.name, record.fingerprint.hardware_key)
+            stored = load_baseline(at_base, suite.name, record.fingerprint.hardware_key)
             edited = edits(judging, loaded.suite) if judging is not None else ["base has no such suite"]
             return (f"base is {found.said}", *edited, *baseline_notes(found, folder, stored))
 
-        return _checked(loaded, suite, Path(at_base), out, progress, notes)
+        return _checked(loaded, suite, at_base, out, progress, notes)
 
 
 def _checked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -30,6 +29,7 @@ from servegate.repository import commit_of, root_of
 from servegate.suite.loading import load_suite
 from servegate.suite.schema import Suite
 from servegate.targets.base import Progress
+from servegate.temporary import owned_folder
 from servegate.verdict import Verdict
 
 
@@ -82,13 +82,13 @@ def run(request: Request, progress: Progress) -> Result:
     judged as incomplete.
     """
     require_writable(request.out)
-    with _sides(request) as sides, tempfile.TemporaryDirectory(prefix="servegate-logs-") as logs:
+    with _sides(request) as sides, owned_folder("logs") as logs:
         base_suite = load_suite(sides.base.suite).suite
         notes = (*sides.notes, *edits(base_suite, load_suite(sides.head.suite).suite))
-        base = _exact(sides.base, {}, Path(logs), progress)
-        head = _exact(sides.head, _completions(base, base_suite), Path(logs), progress)
+        base = _exact(sides.base, {}, logs, progress)
+        head = _exact(sides.head, _completions(base, base_suite), logs, progress)
         timed, told = _in_both(base.opened, head.opened)
-        part = _timed(timed, sides, base_suite, request.budget, Path(logs), progress)
+        part = _timed(timed, sides, base_suite, request.budget, logs, progress)
     record = AbRecord(
         base=_run_record(base, part, "base", sides.commits[0]),
         head=_run_record(head, part, "head", sides.commits[1]),

@@ -76,9 +76,9 @@ def ab(
     """
     from servegate.ab.runner import Budget
     from servegate.ab.session import Request, run
-    from servegate.ab.signals import ending_in_order
     from servegate.progress import reporting
     from servegate.render.terminal import Next
+    from servegate.signals import ending_in_order
 
     if base is None and base_python is None and head_python is None:
         raise click.UsageError("say what to compare with: --base REF, or another --base-python")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from servegate.machine import machine_facts
 from servegate.metrics.table import MetricSpec
 from servegate.render import words
 from servegate.suite.schema import Policy, Rule
+from servegate.temporary import owned_folder
 from servegate.verdict import Comparison, Row, State, Verdict, decide
 
 T = TypeVar("T")
@@ -123,8 +123,8 @@ class Store:
         stored = self.base.read(self.path)
         if stored is None:
             return None
-        with tempfile.TemporaryDirectory(prefix="servegate-base-") as folder:
-            copy = Path(folder) / self.path.name
+        with owned_folder("base") as folder:
+            copy = folder / self.path.name
             copy.write_bytes(stored)
             return read_facts(copy)
 

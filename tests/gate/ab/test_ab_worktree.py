@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from repositories import commit, git, repository
 
-from servegate.ab.worktree import PREFIX, remove_leftovers, worktree
+from servegate.ab.worktree import KIND, remove_left_worktrees, worktree
 from servegate.errors import UsageError
+from servegate.temporary import owned_folder, prefix
 
 HOLDS = """\
 import sys
 from pathlib import Path
-from servegate.ab.signals import ending_in_order
+from servegate.signals import ending_in_order
 from servegate.ab.worktree import worktree
 try:
     with ending_in_order(), worktree(Path(sys.argv[1]), sys.argv[2]) as tree:
@@ -142,7 +143,7 @@ def test_a_worktree_that_was_locked_when_its_run_was_killed_is_removed_too(
     git(repo, "worktree", "lock", str(tree))
     process.kill()
     process.communicate()
-    remove_leftovers(repo)
+    remove_left_worktrees(repo)
     assert not tree.exists()
 
 
@@ -151,9 +152,26 @@ def test_other_worktrees_and_running_runs_are_left_alone(repo: Path, temporary: 
     gone = temporary / "unmounted"
     git(repo, "worktree", "add", "--detach", str(gone), "HEAD")
     git(repo, "worktree", "lock", str(gone))
-    (temporary / f"{PREFIX}{os.getpid()}-running").mkdir()
-    (temporary / f"{PREFIX}notes").mkdir()
-    remove_leftovers(repo)
-    assert len(git(repo, "worktree", "list").splitlines()) == 3
-    assert (temporary / f"{PREFIX}{os.getpid()}-running").is_dir()
-    assert (temporary / f"{PREFIX}notes").is_dir()
+    running, notes = temporary / f"{prefix(KIND)}{os.getpid()}-running", temporary / f"{prefix(KIND)}notes"
+    for folder in (running, notes):
+        folder.mkdir()
+    with worktree(repo, "HEAD"):
+        assert len(git(repo, "worktree", "list").splitlines()) == 4
+    assert running.is_dir()
+    assert notes.is_dir()
+
+
+def test_other_folders_of_a_killed_run_go_the_same_way(temporary: Path) -> None:
+    """Such as the baselines that `check --base` reads from the base commit."""
+    code = (
+        "import os\nfrom servegate.temporary import owned_folder\nwith owned_folder('base'):\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = temporary.iterdir()
+    with owned_folder("logs"):
+        assert left.is_dir()  # of another kind
+    with owned_folder("base") as folder:
+        assert list(temporary.iterdir()) == [folder]
+    assert not list(temporary.iterdir())
