@@ -30,6 +30,12 @@ def percent(share: float) -> str:
     return f"{share * 100:+,.{digits}f} %"
 
 
+def moved(before: float, after: float, unit: str) -> str:
+    """``moved 30 ms -> 33 ms (+10 %)``: a change of level."""
+    by = f" ({percent(after / before - 1)})" if before else ""
+    return f"moved {amount(before, unit)} -> {amount(after, unit)}{by}"
+
+
 def count(n: int, noun: str) -> str:
     """``1 row``, ``3 rows``."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -54,27 +54,25 @@ def _lines(course: Course) -> list[str]:
     """A heading, and one line a run with a bar from zero and what happened there."""
     from servegate.metrics.table import METRICS
     from servegate.render.escape import clean
-    from servegate.wording import amount, count, percent
+    from servegate.wording import amount, count, moved
 
     unit = METRICS[course.metric].unit if course.metric in METRICS else ""
     where = f" on {clean(course.hardware_key)}" if course.hardware_key else ""
     lines = [f"{clean(course.workload)}.{clean(course.metric)}, {count(len(course.points), 'run')}{where}"]
-    moved = {change.index: change for change in course.changes}
+    changes = {change.index: change for change in course.changes}
     top = max(point.value for point in course.points)
     for index, point in list(enumerate(course.points))[-SHOWN:]:
         bar = "#" * round(BAR * point.value / top) if top > 0 else ""
         commit = clean(point.sha or "no commit")[:12] + ("+" if point.dirty else "")
         marks = []
-        if index in moved:
-            change = moved[index]
-            by = f" ({percent(change.after / change.before - 1)})" if change.before else ""
-            marks.append(f"moved {amount(change.before, unit)} -> {amount(change.after, unit)}{by}")
+        if index in changes:
+            marks.append(moved(changes[index].before, changes[index].after, unit))
         if point.accepted is not None:
             marks.append(f"accepted: {clean(point.accepted, 100)}")
         value = amount(point.value, unit)
         line = f"  {clean(point.created)[:10]} {commit:13} {value:>16} {bar:{BAR}} {'; '.join(marks)}"
         lines.append(line.rstrip())
-    earlier = [i for i in moved if i < len(course.points) - SHOWN]
+    earlier = [i for i in changes if i < len(course.points) - SHOWN]
     if earlier:
         lines.append(f"  {count(len(earlier), 'earlier change')} not shown")
     return lines

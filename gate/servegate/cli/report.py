@@ -8,7 +8,7 @@ import click
 
 from servegate.cli.measure import PATH
 from servegate.cli.output import say
-from servegate.errors import ExitCode
+from servegate.errors import ExitCode, UsageError
 
 
 @click.command()
@@ -20,20 +20,30 @@ from servegate.errors import ExitCode
     help="One HTML file: no script, no network.  [default: OUT_DIR/report.html, where --junit is not given]",
 )
 @click.option("--junit", type=PATH, metavar="FILE", help="JUnit XML: a test case for each row that gates.")
-def report(directory: Path, html: Path | None, junit: Path | None) -> int:
+@click.option(
+    "--history",
+    type=PATH,
+    metavar="FILE",
+    help="Also draw in the HTML file what earlier commits measured, from the file of `check --history`.",
+)
+def report(directory: Path, html: Path | None, junit: Path | None, history: Path | None) -> int:
     """Write the report of a verdict that `check --out` or `ab --out` saved.
 
     Judges nothing: exits with 0, or with 4 where the saved files do not give the saved verdict.
     """
     from servegate.files import write_text
+    from servegate.history import courses
     from servegate.render.html import data, page
     from servegate.render.junit import render as render_junit
 
-    read = data.read(directory)
     if html is None and junit is None:
         html = directory / "report.html"
+    if html is None and history is not None:
+        raise UsageError("--history is drawn in the HTML file only; give --html FILE too")
+    read = data.read(directory)
+    found = courses(history, read.verdict.suite) if history is not None else None
     for path, text in (
-        (html, page.render(read) if html is not None else ""),
+        (html, page.render(read, found) if html is not None else ""),
         (junit, render_junit(read.verdict) if junit is not None else ""),
     ):
         if path is not None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from servegate.cli.main import exit_code
 from servegate.errors import UsageError
+from servegate.history import Course, Point, append
 from servegate.render.html import data, page
 from servegate.render.html.data import Report
 from servegate.render.html.svg import Scale, evenly, scale
@@ -132,6 +133,22 @@ def with_mark(report: Report, mark: str) -> Report:
     return replace(report, verdict=verdict, base=base)
 
 
+def course(
+    workload: str = "behaviour",
+    metric: str = "completion_tokens",
+    machine: str | None = None,
+    *,
+    at: str = "2026-11-02",
+    runs: int = 20,
+) -> Course:
+    """A level, then another one from the middle on; the last run was accepted."""
+    points = [
+        Point(at, at, i % 2 == 1, 159.0 if i < runs // 2 else 175.0, at if i == runs - 1 else None)
+        for i in range(runs)
+    ]
+    return Course(workload, metric, machine, tuple(points))
+
+
 def test_page_says_the_verdict_and_holds_every_part(report: Report) -> None:
     seen = Page(page.render(report))
     assert report.verdict.headline in seen.shown
@@ -192,8 +209,12 @@ def test_model_output_is_only_inside_closed_details(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=60)))
-def test_no_text_of_a_verdict_becomes_markup(mark: str) -> None:
-    seen, plain = (Page(page.render(with_mark(example(), text))) for text in (mark, "x"))
+def test_no_text_of_a_verdict_or_history_becomes_markup(mark: str) -> None:
+    seen, plain = (
+        Page(page.render(with_mark(example(), text), [course(text, text, text, at=text)]))
+        for text in (mark, "x")
+    )
+    assert seen.tags.count("circle") > Page(page.render(with_mark(example(), mark))).tags.count("circle")
     assert seen.tags == plain.tags
     assert [name for name, _ in seen.attributes] == [name for name, _ in plain.attributes]
     assert not seen.open
@@ -302,6 +323,45 @@ def test_a_scale_stays_within_its_ends(values: list[float]) -> None:
     assert 1 <= len(along.ticks()) <= 40
 
 
+def test_history_is_drawn_where_it_is_given_and_says_that_it_does_not_judge(report: Report) -> None:
+    gating = next(row for row in report.verdict.comparison.rows if row.metric == "completion_tokens")
+    plain, html = page.render(report), page.render(report, [course(gating.workload), course("x", "y")])
+    seen = Page(html)
+    assert "<h2>History</h2>" not in plain
+    assert "<h2>History</h2>" in html
+    assert "Not part of the verdict" in seen.shown
+    assert html.count('<svg role="img"') == plain.count('<svg role="img"') + 1
+    assert html.count('class="interval warn"') == plain.count('class="interval warn"') + 1
+    assert "moved 159 tokens -> 175 tokens (+10 %)" in seen.text
+    assert seen.text.count("accepted: 2026-11-02") == 3  # in the chart's words, at the dot, in the table
+    assert 'class="dot base"' in html.split("<h2>History</h2>")[1]
+    assert html.count('<th scope="col">what happened</th>') == 1
+    assert "The file holds no run of them yet." in Page(page.render(report, [])).shown
+
+
+def test_history_is_of_this_machine_first_and_stays_small(report: Report) -> None:
+    row = next(row for row in report.verdict.comparison.rows if row.gating and row.kind == "timed")
+    here = report.head.fingerprint.hardware_key
+    many = [course(row.workload, row.metric, machine, runs=200) for machine in [*map(str, range(30)), here]]
+    html = page.render(report, many)
+    assert len(html) - len(page.render(report)) < 500_000
+    machines = re.findall('<p class="note">on ([^<]*)</p>', html)
+    assert len(machines) == 16
+    assert machines[0] == here
+    assert "15 more lines not drawn" in html
+    assert html.count("newest 60 of 200 runs") == 16
+    assert html.count("1 earlier change not shown") == 16
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0, 0.0], [1e-9, 1e9], [0.0] * 8 + [5.0] * 8])
+def test_history_of_any_values_is_drawn(report: Report, values: list[float]) -> None:
+    row = next(row for row in report.verdict.comparison.rows if row.gating)
+    points = tuple(Point("2026-11-02", None, False, value, None) for value in values)
+    html = page.render(report, [Course(row.workload, row.metric, None, points)])
+    assert html.count("no commit") >= len(values)
+    assert not re.search(r'(?:x|y|cx|cy|d)="[^"]*(?:nan|inf)', html)
+
+
 def test_ticks_are_round() -> None:
     assert Scale(0, 97, 0, 1).ticks() == [0, 20, 40, 60, 80]
     assert Scale(1, 1000, 0, 1, log=True).ticks() == [1, 10, 100, 1000]
@@ -321,6 +381,20 @@ def test_command_writes_what_was_asked_for(tmp_path: Path, capsys: pytest.Captur
     assert not (out / "report.html").exists()
     assert "<testsuites" in (tmp_path / "j.xml").read_text(encoding="utf-8")
     assert "wrote" in capsys.readouterr().err
+
+
+def test_command_draws_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, file = bundle(tmp_path), tmp_path / "history.sqlite"
+    append(file, data.read(out).head)
+    before = (out / "verdict.json").read_bytes()
+    assert exit_code(["report", str(out), "--history", str(file)]) == 0
+    text = (out / "report.html").read_text(encoding="utf-8").split("<h2>History</h2>")[1]
+    assert "completion_tokens" in text
+    assert (out / "verdict.json").read_bytes() == before
+    assert exit_code(["report", str(out), "--history", str(tmp_path / "none")]) == 2
+    junit = ["--junit", str(tmp_path / "j.xml")]
+    assert exit_code(["report", str(out), *junit, "--history", str(file)]) == 2
+    assert "give --html FILE too" in capsys.readouterr().err
 
 
 def test_files_that_do_not_give_the_verdict_are_said_so(

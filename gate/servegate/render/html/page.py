@@ -11,10 +11,12 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from servegate.facts import Facts
+from servegate.history import Course
 from servegate.render import words
 from servegate.render.html.answers import Answer, lengths_chart, logprob_charts, trade_charts
 from servegate.render.html.changes import changes_chart
 from servegate.render.html.data import Report, Workload
+from servegate.render.html.past import past
 from servegate.render.html.svg import Chart
 from servegate.render.html.timing import timing_charts
 from servegate.render.view import allowed, folded_in_words, judged, name, view
@@ -58,7 +60,8 @@ class Section:
     answered: int
 
 
-def render(report: Report) -> str:
+def render(report: Report, history: Sequence[Course] | None = None) -> str:
+    """``history``: what earlier commits measured; without it nothing is said of them."""
     verdict = report.verdict
     prices = report.suite.prices
     rows = verdict.comparison.rows
@@ -79,6 +82,9 @@ def render(report: Report) -> str:
             sections=[_section(workload) for workload in report.workloads[:MOST_WORKLOADS]],
             not_drawn=[workload.name for workload in report.workloads[MOST_WORKLOADS:]],
             evidence=[row for row in rows if row.evidence is not None][:MOST_ROWS],
+            past=past(history, verdict, report.head.fingerprint.hardware_key)
+            if history is not None
+            else None,
             reasons=sorted({facts.reason for facts in report.base if facts.reason}),
             steps=_next_steps(report),
             name=name,
