@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.padding import Padding
 from rich.text import Text
 
+from servegate.ab.lengths import AT_MATCHED_LENGTH
 from servegate.bundle import SUITE, Recomputed, recompute
 from servegate.errors import ExitCode
 from servegate.files import read_model
@@ -141,8 +142,11 @@ def _between(row: Row, lower: float | None, upper: float | None) -> str:
 
 
 def rule_of(row: Row, policy: Policy) -> Rule | None:
-    """The rule that the row falls under."""
-    return policy.rules.get(name(row)) or policy.rules.get(row.metric)
+    """The rule that the row falls under; a row at matched length falls under that of its metric."""
+    suffix = f" {AT_MATCHED_LENGTH}"
+    return policy.rules.get(name(row).removesuffix(suffix)) or policy.rules.get(
+        row.metric.removesuffix(suffix)
+    )
 
 
 def _trust(recomputed: Recomputed) -> list[str]:

@@ -8,6 +8,7 @@
 | `series` | record -> paired log-ratios of a metric |
 | `judging` | record -> verdict, pure |
 | `lengths` | the same at matched completion length |
+| `cost` | what tokens cost at matched completion length |
 | `worker`, `process`, `protocol` | the process of an arm, the handle on it, the lines between them |
 | `load` | what else the machine did during a block |
 | `worktree` | the base commit's files in a folder that never outlives the run |

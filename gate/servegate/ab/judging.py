@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final
 
 from servegate.ab import lengths
+from servegate.ab.cost import cost_at_matched_length
 from servegate.ab.evidence import all_rounds, described, in_detail, late_client
 from servegate.ab.record import AbRecord, LaunchRecord
 from servegate.ab.schedule import Role
@@ -37,6 +38,7 @@ _STATES: Final = {
     "improved": State.IMPROVED,
     "inconclusive": State.INCONCLUSIVE,
 }
+_COMPARED: Final = (*DECIDED, State.INCONCLUSIVE)
 _SMALLEST: Final = 1e-9
 """A tolerance of 0 % on a clock: any change is beyond it, and only an interval below zero is within."""
 _LARGEST: Final = 0.999
@@ -49,13 +51,15 @@ def judge_ab(record: AbRecord, suite: Suite) -> Verdict:
 
 
 def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
-    base, head = (facts(arm, suite) for arm in arms(record))
+    runs = arms(record)
+    base, head = (facts(run, suite) for run in runs)
     compared = compare(base, head, suite, allow_same=True)
     judging = _Judging(record.launches, record.planned_launches, suite)
     rows: list[Row] = []
     for row in compared.rows:
         rows.append(judging.row(row, base, head))
         rows += judging.at_matched_length(rows[-1])
+        rows += cost_at_matched_length(row, judging.rule(row), *runs, suite.prices)
     return compared.model_copy(
         update={
             "rows": tuple(rows),
@@ -103,6 +107,12 @@ def arms(record: AbRecord) -> tuple[RunRecord, RunRecord]:
     return _arm(base, "base", record.launches, common), _arm(head, "head", record.launches, common)
 
 
+def head_run(record: AbRecord) -> RunRecord:
+    """The head's arm as if it had run alone, for a history."""
+    run = _arm(record.head, "head", record.launches, record.head.fingerprint.machine)
+    return run.model_copy(update={"complete": record.ended != "interrupted"})
+
+
 class _Judging:
     """The evidence of one run, computed once for each workload and metric."""
 
@@ -111,6 +121,11 @@ class _Judging:
         timed = sorted({block.workload for launch in launches for block in launch.blocks})
         self._rounds = {name: Rounds(launches, name, suite.prices) for name in timed}
         self._matched = {name: lengths.matched(launches, name) for name in timed}
+        self._at_length = {
+            name: Rounds(matched.launches, name, suite.prices)
+            for name, matched in self._matched.items()
+            if matched is not None and matched.prompts
+        }
         rows = sum(
             1 + (self._matched[name] is not None and spec.name in lengths.FOLLOW_LENGTH)
             for name in timed
@@ -133,16 +148,23 @@ class _Judging:
         return under_floor(found, floor), floor, series
 
     def is_settled(self, workload: str, spec: MetricSpec, rule: Rule) -> bool:
+        """The metric's row, and its row at matched length where there is one."""
+        judged_on = [self._rounds.get(workload)]
+        if spec.name in lengths.FOLLOW_LENGTH and workload in self._at_length:
+            judged_on.append(self._at_length[workload])
+        return all(self._is_settled(workload, spec, rule, rounds) for rounds in judged_on)
+
+    def _is_settled(self, workload: str, spec: MetricSpec, rule: Rule, rounds: Rounds | None) -> bool:
         try:
-            return self.decision(workload, spec, rule)[0].state != "inconclusive"
+            return self.decision(workload, spec, rule, rounds=rounds)[0].state != "inconclusive"
         except InvalidSamplesError:
             return True  # a launch's rounds give no value: another launch like it gives none either
 
     def row(self, row: Row, base: Facts, head: Facts) -> Row:
         """The row as the paired blocks judge it; one that they say nothing about stays as it is."""
-        if row.kind != "timed" or row.state not in (*DECIDED, State.INCONCLUSIVE):
+        if row.kind != "timed" or row.state not in _COMPARED:
             return row
-        rule = self._rule(row)
+        rule = self.rule(row)
         if rule is not None and rule.change is None:
             return row  # an absolute limit: held against all rounds together
         if rule is not None and self._beyond_limit(row, rule, base, head):
@@ -151,24 +173,15 @@ class _Judging:
 
     def at_matched_length(self, row: Row) -> list[Row]:
         """The same metric over the prompts whose completions kept their length, where others did not."""
-        matched, rule = self._matched.get(row.workload), self._rule(row)
-        if row.kind != "timed" or row.metric not in lengths.FOLLOW_LENGTH:
+        matched, rule = self._matched.get(row.workload), self.rule(row)
+        if row.kind != "timed" or row.metric not in lengths.FOLLOW_LENGTH or row.state not in _COMPARED:
             return []
         if matched is None or rule is None or rule.change is None:
             return []
-        again = row.model_copy(
-            update={
-                "metric": f"{row.metric} {lengths.AT_MATCHED_LENGTH}",
-                "base": None,
-                "head": None,
-                "detail": (matched.text,),
-            }
-        )
-        if not matched.prompts:
-            reason = "every completion changed its length, so speed cannot be told from length"
-            return [again.model_copy(update={"state": State.INCONCLUSIVE, "reason": reason})]
-        rounds = Rounds(matched.launches, row.workload, self._suite.prices)
-        return [self._decided(again, METRICS[row.metric], rule, rounds)]
+        again = lengths.at_matched_length(row, matched.text)
+        if row.workload not in self._at_length:
+            return [lengths.untold(again)]
+        return [self._decided(again, METRICS[row.metric], rule, self._at_length[row.workload])]
 
     def notes(self, record: AbRecord) -> list[str]:
         blocks = sum(len(launch.blocks) for launch in record.launches)
@@ -220,7 +233,7 @@ class _Judging:
             }
         )
 
-    def _rule(self, row: Row) -> Rule | None:
+    def rule(self, row: Row) -> Rule | None:
         rules = self._suite.policy.rules
         return rules.get(f"{row.workload}.{row.metric}") or rules.get(row.metric)
 

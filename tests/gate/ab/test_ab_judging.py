@@ -11,10 +11,11 @@ import pytest
 from paired_fakes import BUSY, FINGERPRINT, QUIET, launches, round_of, workload_of
 
 from servegate.ab.judging import is_decided, judge_ab
+from servegate.ab.lengths import kept_lengths
 from servegate.ab.record import AbRecord, LaunchRecord, MachineLoad, read_ab_record
 from servegate.ab.schedule import Role
 from servegate.bundle import recompute, save_ab
-from servegate.explain import what_would_change_it
+from servegate.explain import rule_of, what_would_change_it
 from servegate.fingerprint import Fingerprint
 from servegate.record import RoundRecord, RunRecord
 from servegate.suite.schema import Suite
@@ -256,6 +257,94 @@ def test_shorter_answers_are_not_a_faster_engine() -> None:
     assert at_length.state is State.REGRESSED
     assert at_length.detail[0] == "over 2 prompts of 4: those whose completions kept their length"
     assert "faster because shorter" in result.headline
+
+
+PRICES: dict[str, Any] = {"per": 1000, "prompt": 1.0, "cached": 0.1, "completion": 2.0}
+PRICES |= {"currency": "USD", "source": "made up", "date": "2026-11-30"}
+
+
+def priced(head: RoundRecord, base: RoundRecord, rule: dict[str, str]) -> Verdict:
+    """One exact workload at prices of tokens, and nothing timed."""
+    arms = {
+        name: run_record().model_copy(
+            update={"workloads": (workload_of(round_).model_copy(update={"numerics": "reference"}),)}
+        )
+        for name, round_ in (("base", base), ("head", head))
+    }
+    return judge_ab(ab_record((), **arms), suite({"cost_per_request": rule}, prices=PRICES))
+
+
+def dearer(round_: RoundRecord, prompt_tokens: int) -> RoundRecord:
+    requests = tuple(
+        r.model_copy(update={"usage": r.usage.model_copy(update={"prompt_tokens": prompt_tokens})})
+        for r in round_.requests
+        if r.usage is not None
+    )
+    return round_.model_copy(update={"requests": requests})
+
+
+def test_a_cost_that_rose_with_length_alone_passes_at_matched_length() -> None:
+    result = priced(round_of(lengths=(30, 30, 60, 60)), round_of(), {"change": "3%"})
+    assert row_of(result, "cost_per_request").state is State.REGRESSED
+    row = row_of(result, "cost_per_request at matched length")
+    assert (row.state, row.base, row.head, row.n_base) == (State.PASS, 0.065, 0.065, 2)
+    assert (row.kind, row.gating, row.unit) == ("cost", True, "USD per request")
+    assert row.detail == ("over 2 prompts of 4: those whose completions kept their length",)
+
+
+def test_a_longer_prompt_is_not_hidden_by_shorter_answers() -> None:
+    head = dearer(round_of(lengths=(30, 30, 6, 6)), 15)
+    result = priced(head, round_of(), {"change": "3%", "max": "1"})
+    assert row_of(result, "cost_per_request").state is State.IMPROVED
+    row = row_of(result, "cost_per_request at matched length")
+    assert (row.state, row.base, row.head) == (State.REGRESSED, 0.065, 0.075)
+    assert row.tolerance == "+3 %"
+    assert result.outcome is Outcome.REGRESSED
+    explained = what_would_change_it(row, rule_of(row, suite({"cost_per_request": {"change": "3%"}}).policy))
+    assert explained == "a head of at most 0.06695 USD per request"
+
+
+def test_cost_has_no_second_row_without_a_change_of_length_or_a_rule_about_change() -> None:
+    def has_row(result: Verdict) -> bool:
+        return any(row.metric.endswith("at matched length") for row in result.comparison.rows)
+
+    longer = round_of(lengths=(30, 30, 60, 60))
+    assert not has_row(priced(dearer(round_of(), 15), round_of(), {"change": "3%"}))
+    assert not has_row(priced(longer, round_of(), {"max": "1"}))
+    assert has_row(priced(longer, round_of(), {"change": "3%"}))
+    none_kept = row_of(
+        priced(round_of(lengths=(31,) * 4), round_of(), {"change": "3%"}),
+        "cost_per_request at matched length",
+    )
+    assert (none_kept.state, none_kept.change) == (State.INCONCLUSIVE, None)
+    assert "cost cannot be told from length" in none_kept.reason
+
+
+def test_a_prompt_that_failed_in_one_arm_is_not_at_matched_length() -> None:
+    head = round_of(lengths=(30, 30, 30, 60))
+    failed = head.requests[0].model_copy(update={"error": "timed out"})
+    head = head.model_copy(update={"requests": (failed, *head.requests[1:])})
+    kept = kept_lengths([round_of(), head])
+    assert kept is not None
+    assert kept.ids == {"p1", "p2"}
+    assert kept_lengths([round_of(), head.model_copy(update={"requests": (failed,)})]) is None
+
+
+def test_the_run_goes_on_until_rows_at_matched_length_are_decided_too() -> None:
+    """All prompts together are far slower for their length; those that kept theirs are too noisy to tell."""
+    draw = random.Random(0)
+
+    def rounds(launch: int, block: int, role: Role) -> RoundRecord:
+        gap = 10 * draw.lognormvariate(0, 0.3)
+        lengths = (8, 8, 3000, 3000, 3000) if role == "head" else (8, 8, 30, 30, 30)
+        return round_of(gap, lengths=lengths)
+
+    policy = suite({"e2e_p50": {"change": "5%"}})
+    measured = launches(6, 6, rounds)
+    result = judge_ab(ab_record(measured), policy)
+    assert row_of(result, "e2e_p50").state is State.REGRESSED
+    assert row_of(result, "e2e_p50 at matched length").state is State.INCONCLUSIVE
+    assert not is_decided(measured, 6, policy, ["latency"])
 
 
 def test_nothing_is_said_at_matched_length_where_no_completion_kept_its_own() -> None:
