@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from servegate.ab.judging import is_decided, judge_ab
+from servegate.ab.judging import head_run, is_decided, judge_ab
 from servegate.ab.load import system_meter
 from servegate.ab.process import Place, WorkerArm
 from servegate.ab.protocol import Opened, TimedWorkload
@@ -70,6 +70,8 @@ class _Exact:
 @dataclass(frozen=True)
 class Result:
     verdict: Verdict
+    head: RunRecord
+    """What the head's arm measured, as a run of its own."""
     out: Path | None
     """Where the bundle lies; None where it could not be written."""
 
@@ -79,7 +81,7 @@ def run(request: Request, progress: Progress) -> Result:
 
     Raises UsageError where an arm cannot be set up, NoDataError where base has no such suite,
     MeasurementError where an arm cannot be measured. Ctrl-C in the timed part leaves what was measured,
-    judged as incomplete.
+    judged as incomplete; before that there is nothing to pair, and nothing is left.
     """
     require_writable(request.out)
     with _sides(request) as sides, owned_folder("logs") as logs:
@@ -100,11 +102,12 @@ def run(request: Request, progress: Progress) -> Result:
     )
     verdict = judge_ab(record, base_suite)
     try:
-        return Result(save_ab(verdict, record, base_suite, request.out), request.out)
+        saved = save_ab(verdict, record, base_suite, request.out)
+        return Result(saved, head_run(record), request.out)
     except UsageError:
         if verdict.exit_code == ExitCode.PASS:
             raise
-        return Result(verdict, None)  # a finding outlives a full disk
+        return Result(verdict, head_run(record), None)  # a finding outlives a full disk
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from servegate.cli.measure import JSON, PATH, SUITE, VERBOSE
+from servegate.cli.measure import HISTORY, JSON, PATH, SUITE, VERBOSE, remember
 from servegate.cli.output import say, tell
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|m|h)")
@@ -55,6 +55,7 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> int:
     show_default=True,
     help="Where record and verdict go.",
 )
+@HISTORY
 @JSON
 @VERBOSE
 def ab(
@@ -66,6 +67,7 @@ def ab(
     head_python: str | None,
     pythonpath: str | None,
     out: Path,
+    history: Path | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -95,6 +97,8 @@ def ab(
         result = run(request, progress)
     if result.out is None:
         say(f"warning: {out} could not be written: this verdict is nowhere but here")
+    if history is not None:
+        remember(history, result.head, suite)
     saved = str(result.out / "verdict.json") if result.out is not None else None
     return tell(
         result.verdict, as_json=as_json, verbose=verbose, follow=Next(suite=str(suite), verdict=saved)

@@ -57,10 +57,8 @@ def exit_code(args: Sequence[str] | None = None) -> int:
     try:
         result: Any = cli.main(args, prog_name="servegate", standalone_mode=False)
     except click.Abort:
-        # click makes it of Ctrl-C. There is no verdict, so none of the codes that stand for one.
-        return complain(
-            "interrupted; what was measured is kept, and it never passes", ExitCode.MEASUREMENT_FAILED
-        )
+        # click makes it of a Ctrl-C that no command took. There is no verdict, so none of the codes of one.
+        return complain("interrupted; there is no verdict", ExitCode.MEASUREMENT_FAILED)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         where = f" (see '{context.command_path} --help')" if context else ""

@@ -68,14 +68,14 @@ def check(
     if result.out is None:
         say(f"warning: {out} could not be written: this verdict is nowhere but here")
     if history is not None:
-        _remember(history, result.record, suite)
+        remember(history, result.record, suite)
     saved = str(result.out / "verdict.json") if result.out is not None else None
     return tell(
         result.verdict, as_json=as_json, verbose=verbose, follow=Next(suite=str(suite), verdict=saved)
     )
 
 
-def _remember(file: Path, record: RunRecord, suite: Path) -> None:
+def remember(file: Path, record: RunRecord, suite: Path) -> None:
     """A history that cannot be written changes no verdict."""
     from servegate.errors import UsageError
     from servegate.extract import facts

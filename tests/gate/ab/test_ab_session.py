@@ -15,6 +15,7 @@ import pytest
 from repositories import PROMPTS, SUITE, commit, git, repository, write_engine
 
 from servegate.cli.main import exit_code
+from servegate.history import courses
 from servegate.verdict import State, Verdict
 
 OPTIONS = ("--budget", "20s", "--launches", "2", "--pythonpath", "engine", "--out", "out")
@@ -68,6 +69,15 @@ def test_the_exact_rows_hold_the_bases_own_answers(repo: Path, capsys: pytest.Ca
     row = next(r for r in stored().comparison.rows if r.metric == "completion_tokens")
     assert (row.workload, row.base, row.head, row.state) == ("behaviour", 48.0, 60.0, State.REGRESSED)
     assert "completion tokens rose" in capsys.readouterr().out
+
+
+def test_the_heads_run_is_added_to_a_history(repo: Path) -> None:
+    write_engine(repo, 13)
+    assert ab("--base", "HEAD", "--history", "history.sqlite") in (0, 1)
+    found = {course.metric: course.points for course in courses(Path("history.sqlite"), "support")}
+    (point,) = found["decode_p95"]
+    assert (point.value, point.dirty, point.sha) == (13.0, True, git(repo, "rev-parse", "HEAD"))
+    assert [point.value for point in found["completion_tokens"]] == [48.0] * len(found["completion_tokens"])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +145,8 @@ def test_sigterm_in_the_middle_leaves_no_worktree_and_no_process(repo: Path) -> 
     process.send_signal(signal.SIGTERM)
     error = process.communicate()[1]
     assert process.returncode == 4
-    assert "interrupted" in error
+    assert "interrupted; there is no verdict" in error
+    assert not list((repo / "out").iterdir())
     with pytest.raises(ProcessLookupError):
         os.kill(arm, 0)
     assert not list(Path(tempfile.gettempdir()).iterdir())
