@@ -71,6 +71,7 @@ class Told:
     """A view of the verdict, cut to a shape."""
 
     failing: tuple[Group, ...]
+    """Reasons that the table does not tell."""
     unsaid: int
     table: tuple[Row, ...]
     left_out: int
@@ -97,20 +98,21 @@ def tell(verdict: Verdict, shape: Shape) -> Told:
     seen = view(verdict)
     table = _worst_first(seen, verdict)
     kept = table if shape.rows is None else table[: shape.rows]
-    reasons = seen.failing if shape.reasons is None else seen.failing[: shape.reasons]
+    failing = tuple(group for group in seen.failing if not _is_told_by(group, kept))
+    reasons = failing if shape.reasons is None else failing[: shape.reasons]
     aside = shape.aside
-    unchanged = _unchanged(verdict, seen) if shape.unchanged else ()
+    unchanged = _unchanged(verdict, table)
     balance = tuple(_balance(verdict.comparison.rows)) if aside else ()
     weighed = {id(row) for line in balance for row in line.rows}
     return Told(
         failing=reasons,
-        unsaid=len(seen.failing) - len(reasons),
+        unsaid=len(failing) - len(reasons),
         table=kept,
-        left_out=len(table) - len(kept) + (0 if shape.unchanged else seen.folded),
+        left_out=len(table) - len(kept) + (0 if shape.unchanged else len(unchanged)),
         better=tuple(row for row in seen.better if id(row) not in weighed) if aside else (),
         balance=balance,
         asides=seen.asides if aside else (),
-        unchanged=unchanged,
+        unchanged=unchanged if shape.unchanged else (),
         environment=verdict.comparison.environment if aside else (),
         notes=verdict.comparison.notes if aside else verdict.comparison.notes[:3],
         noise_floor=_noise_floor(verdict.comparison.rows),
@@ -145,14 +147,25 @@ def _render(verdict: Verdict, origin: Origin, marker: str, told: Told) -> str:
 
 
 def _worst_first(seen: View, verdict: Verdict) -> tuple[Row, ...]:
-    """Rows that fail, the largest change first; then the others as they come."""
+    """Rows that fail, the largest change first; then the others that have a base, as they come.
+
+    Those without one would be lines of n/a here. What keeps them from being judged is said below the table.
+    """
     failing = [row for row in seen.table if fails(row, verdict.outcome)]
-    others = [row for row in seen.table if not fails(row, verdict.outcome)]
-    return (*sorted(failing, key=lambda row: -abs(row.change) if row.change is not None else -1e18), *others)
+    others = [row for row in seen.table if not fails(row, verdict.outcome) and row.base is not None]
+    return (*sorted(failing, key=lambda row: -abs(row.change or 0)), *others)
 
 
-def _unchanged(verdict: Verdict, seen: View) -> tuple[Row, ...]:
-    shown = {id(row) for row in seen.table}
+def _is_told_by(group: Group, table: Sequence[Row]) -> bool:
+    """The value and what was allowed stand in the table: a sentence would say the same once more."""
+    shown = {id(row) for row in table}
+    return all(
+        row.state is State.REGRESSED and row.head is not None and id(row) in shown for row in group.rows
+    )
+
+
+def _unchanged(verdict: Verdict, table: Sequence[Row]) -> tuple[Row, ...]:
+    shown = {id(row) for row in table}
     return tuple(row for row in view(verdict, everything=True).table if id(row) not in shown)
 
 

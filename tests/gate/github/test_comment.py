@@ -177,6 +177,35 @@ def test_new_missing_renamed_are_told_and_what_did_not_move_is_folded() -> None:
     assert page.rows[-1][3] == "same"
 
 
+def test_the_table_has_no_lines_of_nothing_and_says_below_it_why() -> None:
+    alone = row(metric="decode_p95", base=None, change=None, state=State.NOT_COMPARABLE, reason="no baseline")
+    within = row(metric="error_rate", base=None, change=None, state=State.PASS)
+    text = told(verdict(row(), alone, within))
+    page = Page(text)
+    assert [cells[0] for cells in page.rows] == [
+        "metric", "latency.ttft_p95", "metric", "latency.decode_p95", "latency.error_rate",
+    ]  # fmt: skip
+    assert "2 rows unchanged, without a rule or without a base" in page.prose
+    assert "- not comparable: `latency.decode_p95`: no baseline" in text
+
+
+def test_a_reason_is_a_sentence_only_where_the_table_does_not_tell_it() -> None:
+    slower, broken = (
+        row(reason="100 ms -> 150 ms"),
+        row(metric="e2e_p95", state=State.INVALID, reason="no clock"),
+    )
+    text = told(verdict(slower, broken))
+    assert "- **invalid** `latency.e2e_p95`: no clock" in text
+    assert "100 ms -&#62; 150 ms\n" not in text
+
+
+def test_the_row_of_the_headline_stands_above_one_that_has_no_relative_change() -> None:
+    from_zero = row(metric="logprob_delta", base=0.0, head=4.0, change=None, kind="logprob", unit="nat")
+    assert [cells[0] for cells in Page(told(verdict(from_zero, row()))).rows[1:]] == [
+        "latency.ttft_p95", "latency.logprob_delta",
+    ]  # fmt: skip
+
+
 def test_conway_600_the_commit_its_base_and_the_machine_are_always_there() -> None:
     for outcome in (verdict(row()), verdict(row(state=State.PASS, change=0.0, head=100e6))):
         text = told(outcome)
