@@ -15,6 +15,8 @@ from servegate.errors import UsageError
 KeyPath = tuple[str | int, ...]
 """Where a value stands: ``("workloads", "latency", "repeat")``."""
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -40,7 +42,9 @@ class Document:
 
     def describe(self, fault: Fault) -> str:
         where = f"{self.path}:{self.line(fault.key)}: "
-        return f"{where}{show_key(fault.key)}: {fault.message}" if fault.key else where + fault.message
+        # Names from the file stand in messages: whatever is in them, one fault stays one line.
+        message = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), fault.message)
+        return f"{where}{show_key(fault.key)}: {message}" if fault.key else where + message
 
     def reject(self, faults: Iterable[Fault]) -> NoReturn:
         """Raise one UsageError for all faults, one line each, in the order of the file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from suites import FULL, PROMPTS, SUITE, Write, changed, load
 
@@ -120,6 +120,7 @@ def test_any_file_is_a_suite_or_a_usage_error(
 
 
 @given(suite_keys, any_yaml)
+@example("workloads", {"\n": None})  # named in the message of a policy that knows no such workload
 @settings(deadline=None, max_examples=50)
 def test_any_value_in_a_suite_is_a_suite_or_a_usage_error(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: object
