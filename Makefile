@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 MODEL := smollm2-135m
 
-.PHONY: demo test test-slow lint format bench calibrate clean help
+.PHONY: demo test test-slow lint format bench calibrate real-ab clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ bench: $(VENV)/.dev model  ## the figures of benchmarks/results.md, measured her
 
 calibrate: $(VENV)/.dev  ## false alarms and misses of the verdict, simulated
 	$(BIN)/python benchmarks/calibrate.py
+
+real-ab: $(VENV)/.dev model  ## `servegate ab` on this machine: no change, and changes that it must find (hours)
+	$(BIN)/python benchmarks/real_ab.py $(ARGS)
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .servegate .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
