@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from servegate.facts import Facts, WorkloadFacts
 from servegate.fingerprint import Fingerprint
+from servegate.judge import Judgement
 from servegate.metrics.matching import Matching
 from servegate.metrics.table import MetricSpec
+from servegate.verdict import State
 from servegate.wording import count
 
 
@@ -34,6 +37,19 @@ def obstacle(
             f"{count(len(matching.new), 'prompt')} new"
         )
     return None
+
+
+def unless_contended(
+    spec: MetricSpec, judgement: Judgement, old: WorkloadFacts, new: WorkloadFacts
+) -> Judgement:
+    """A time that moved while something else held the machine says nothing: inconclusive, with who did."""
+    if spec.kind != "timed" or judgement.state not in (State.REGRESSED, State.IMPROVED):
+        return judgement
+    busy = [f"{arm}: {facts.contended}" for arm, facts in (("base", old), ("head", new)) if facts.contended]
+    if not busy:
+        return judgement
+    reason = f"{judgement.reason}, but the machine was busy ({'; '.join(busy)}): measure again"
+    return replace(judgement, state=State.INCONCLUSIVE, reason=reason)
 
 
 def same_load(one: WorkloadFacts, other: WorkloadFacts) -> bool:

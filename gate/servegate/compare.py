@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from servegate.baseline import Baseline
-from servegate.comparability import no_timings_of_this_machine, obstacle, same_load
+from servegate.comparability import no_timings_of_this_machine, obstacle, same_load, unless_contended
 from servegate.errors import UsageError
 from servegate.facts import Facts, Sample, WorkloadFacts
 from servegate.files import digest
@@ -167,7 +167,8 @@ class _Comparing:
                 after = of_matched_prompts(spec.name, new.prompts, [h for _, h in matching.pairs]) or after
                 in_the_way = None
         if in_the_way is None or after is None:
-            return _row(name, spec, rule, judge(spec, rule, before, after), _as_finding(before, after))
+            judgement = unless_contended(spec, judge(spec, rule, before, after), old, new)
+            return _row(name, spec, rule, judgement, _as_finding(before, after))
         return _row(
             name, spec, rule, _not_comparable(spec, rule, after, in_the_way), _as_finding(before, after)
         )

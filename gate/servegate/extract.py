@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from servegate.facts import Facts, ForcedFacts, PromptFacts, Sample, WorkloadFacts
+from servegate.load import in_words, is_contended
 from servegate.metrics.context import Context
 from servegate.metrics.quality import check_answers
 from servegate.metrics.table import METRICS, MetricSpec
@@ -63,7 +64,14 @@ def _workload_facts(workload: WorkloadRecord, record: RunRecord, suite: Suite | 
             for score in workload.forced
         },
         quality=quality,
+        contended=None if is_reference else _contended(workload),
     )
+
+
+def _contended(workload: WorkloadRecord) -> str | None:
+    """The worst round's load, where anything else took CPU time that the engine could have used."""
+    loads = [round_.load for round_ in workload.rounds if round_.load and is_contended(round_.load)]
+    return in_words(max(loads, key=lambda load: load.others + load.stolen)) if loads else None
 
 
 def _applies(spec: MetricSpec, workload: WorkloadRecord, context: Context) -> bool:

@@ -82,6 +82,8 @@ class WorkloadFacts(Model):
     """Answered requests by finish reason, over all rounds."""
     forced: dict[str, ForcedFacts] = {}
     quality: tuple[QualityFact, ...] = ()
+    contended: str | None = None
+    """Who else held the machine during a measured round, in words: its times are no ground for a verdict."""
 
 
 class Facts(Model):

@@ -82,6 +82,22 @@ class ForcedScore(Model):
         return self
 
 
+Cpus = Annotated[float, Field(ge=0)]
+
+
+class MachineLoad(Model):
+    """CPU time during a round or block, in CPUs: 1.0 is one CPU all the time."""
+
+    cpus: Annotated[int, Field(ge=1)]
+    arm: Cpus
+    """Used by the measured process."""
+    others: Cpus
+    """Used by everything else on the machine."""
+    stolen: Cpus
+    """Taken by the hypervisor for other guests."""
+    idle: Cpus
+
+
 class ClientFacts(Model):
     """Is the client fit to measure? Lateness is actual minus scheduled send."""
 
@@ -97,6 +113,8 @@ class RoundRecord(Model):
     counters: dict[str, Count] = {}
     """Engine counters of this round alone."""
     client: ClientFacts = ClientFacts()
+    load: MachineLoad | None = None
+    """What else ran on this machine meanwhile; None where the engine runs elsewhere."""
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> RoundRecord:

@@ -11,23 +11,8 @@ from pydantic import Field
 from servegate.ab.schedule import Role
 from servegate.files import read_model, write_text
 from servegate.model import SCHEMA_VERSION, Model
-from servegate.record import Count, Nanoseconds, RoundRecord, RunRecord
+from servegate.record import Count, MachineLoad, Nanoseconds, RoundRecord, RunRecord
 from servegate.series import PACK
-
-Cpus = Annotated[float, Field(ge=0)]
-
-
-class MachineLoad(Model):
-    """CPU time during one block, in CPUs: 1.0 is one CPU all the time."""
-
-    cpus: Annotated[int, Field(ge=1)]
-    arm: Cpus
-    """Used by the arm's own process."""
-    others: Cpus
-    """Used by everything else on the machine."""
-    stolen: Cpus
-    """Taken by the hypervisor for other guests."""
-    idle: Cpus
 
 
 class WarmUp(Model):

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from servegate.ab import schedule
-from servegate.ab.load import Meter
 from servegate.ab.protocol import TimedWorkload
 from servegate.ab.record import BlockRecord, End, LaunchRecord, WarmUp
 from servegate.ab.schedule import Role
 from servegate.fingerprint import Fingerprint
+from servegate.load import Meter
 from servegate.record import RoundRecord, WorkloadRecord
 from servegate.targets.base import Progress
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from servegate.ab.load import is_contended
 from servegate.ab.record import BlockRecord, LaunchRecord
 from servegate.ab.schedule import ROLES, Role
 from servegate.fingerprint import Fingerprint
+from servegate.load import is_contended
 from servegate.metrics.context import Context
 from servegate.metrics.table import MetricSpec
 from servegate.record import RoundRecord, WorkloadRecord

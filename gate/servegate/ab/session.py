@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servegate.ab.judging import head_run, is_decided, judge_ab
-from servegate.ab.load import system_meter
 from servegate.ab.process import Place, WorkerArm
 from servegate.ab.protocol import Opened, TimedWorkload
 from servegate.ab.record import AbRecord
@@ -24,6 +23,7 @@ from servegate.bundle import require_writable, save_ab
 from servegate.errors import ExitCode, NoDataError, UsageError
 from servegate.extract import facts
 from servegate.fingerprint import Fingerprint
+from servegate.load import system_meter
 from servegate.record import Commit, RunRecord, WorkloadRecord
 from servegate.repository import commit_of, root_of
 from servegate.suite.loading import load_suite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import os
 import platform
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from servegate import __version__
 from servegate.errors import MeasurementError, UsageError
 from servegate.fingerprint import Fingerprint
+from servegate.load import system_meter
 from servegate.machine import NONE, UNKNOWN, machine_facts
 from servegate.plan import ForcedCompletion, Plan, PlannedPrompt, PlannedRequest, WorkloadPlan
 from servegate.record import ClientFacts, ForcedScore, RequestRecord, RoundRecord, Usage, WorkloadRecord
@@ -276,6 +278,7 @@ class _ClosedLoop:
         self.records: list[RequestRecord] = []
         engine.reset_prefix_cache()
         engine.reset_counters()
+        self._load = system_meter(os.getpid())
         gc.collect()
         gc.disable()  # a collection in the middle of a step would be measured as the engine's stall
         self._now_ns = MonotonicClock().now_ns
@@ -311,6 +314,7 @@ class _ClosedLoop:
             client=ClientFacts(
                 max_lateness_ns=max(lateness), mean_lateness_ns=sum(lateness) // len(lateness)
             ),
+            load=self._load(),
         )
 
     def _send(self, planned: PlannedRequest, scheduled_ns: int) -> None:

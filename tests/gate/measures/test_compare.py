@@ -24,6 +24,7 @@ from servegate.compare import compare
 from servegate.errors import UsageError
 from servegate.extract import facts
 from servegate.facts import Facts
+from servegate.record import MachineLoad, RunRecord
 from servegate.verdict import Outcome, State, decide
 
 TIMED = {"ttft_p50": {"change": "10%"}}
@@ -226,3 +227,20 @@ def test_all_requests_failed_fails_the_measurement() -> None:
     result = verdict(base, head, {"ttft_p95": {"change": "10%"}})
     assert (result.outcome, result.exit_code) == (Outcome.FAILED, 4)
     assert "all 30 requests failed" in result.headline
+
+
+def test_a_time_that_moved_on_a_busy_machine_is_inconclusive_and_says_who_was_busy() -> None:
+    """Identical code beside another process: stored timings must not cry wolf."""
+    quiet = MachineLoad(cpus=2, arm=1.9, others=0.0, stolen=0.0, idle=0.1)
+    busy = MachineLoad(cpus=2, arm=1.0, others=0.9, stolen=0.1, idle=0.0)
+    base = timed_record(100, quiet)
+    for load, state in ((quiet, State.REGRESSED), (busy, State.INCONCLUSIVE)):
+        found = row(compared(base, timed_record(200, load), {"ttft_p50": {"change": "10%"}}), "ttft_p50")
+        assert found.state is state
+    assert "the machine was busy (head: others held 1.0 of 2 CPUs): measure again" in found.reason
+
+
+def timed_record(first: float, load: MachineLoad) -> RunRecord:
+    run = record(latency(*[request(f"p{i}", first=first) for i in range(20)]))
+    rounds = tuple(r.model_copy(update={"load": load}) for r in run.workloads[0].rounds)
+    return run.model_copy(update={"workloads": (run.workloads[0].model_copy(update={"rounds": rounds}),)})

@@ -1,7 +1,7 @@
-"""What else the machine did while a block ran: CPU time of others, stolen time, idle time, from /proc.
+"""What else the machine did while a round or block ran: CPU time of others, stolen and idle time, from /proc.
 
-A mark must come from outside the arms: a block is contended because something else held the machine, never
-because it was slow.
+A mark must come from outside what is measured: a block is contended because something else held the machine,
+never because it was slow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from servegate.ab.record import MachineLoad
+from servegate.record import MachineLoad
 
 STOLEN: Final = 0.02
 """Share of the machine's CPUs taken by the hypervisor above which a block is contended."""
@@ -27,6 +27,11 @@ def is_contended(load: MachineLoad) -> bool:
     if load.stolen > STOLEN * load.cpus:
         return True
     return load.others > OTHERS * load.cpus and load.idle < IDLE * load.cpus
+
+
+def in_words(load: MachineLoad) -> str:
+    """``others held 0.9 of 2 CPUs``."""
+    return f"others held {load.others + load.stolen:.1f} of {load.cpus} CPUs"
 
 
 def system_meter(pid: int) -> Callable[[], MachineLoad]:
