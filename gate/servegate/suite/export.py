@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -42,12 +43,17 @@ def _model(kind: Kind) -> type[Model]:
 
 
 def init_files(directory: Path) -> dict[Path, str]:
-    """A small suite that runs as it stands: what to write, and where.
+    """A small suite that runs as it stands, named after its folder: what to write, and where.
 
     UsageError where one of the files exists: a suite to start from never replaces anything.
     """
     folder = resources.files("servegate.suite") / "starter"
-    files = {directory / name: (folder / name).read_text(encoding="utf-8") for name in _STARTER}
+    # Baselines are kept by the suite's name: two suites of one repository must not start with the same one.
+    named = f"name: {_suite_name(directory)}"
+    files = {
+        directory / name: (folder / name).read_text(encoding="utf-8").replace("name: starter", named, 1)
+        for name in _STARTER
+    }
     files[directory / "servegate.schema.json"] = schema_text("suite")
     # A dangling link counts: writing would follow it.
     taken = [path.name for path in files if path.exists() or path.is_symlink()]
@@ -56,3 +62,9 @@ def init_files(directory: Path) -> dict[Path, str]:
             f"{directory}: has {', '.join(taken)} already; nothing is overwritten; choose another directory"
         )
     return files
+
+
+def _suite_name(directory: Path) -> str:
+    """The folder's name, as far as a suite's name can hold it."""
+    slug = re.sub(r"[^a-z0-9._-]+", "-", directory.resolve().name.lower()).strip("._-")[:64]
+    return slug or "starter"

@@ -17,15 +17,15 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(pipeline, "open_target", FakeTarget)
     monkeypatch.chdir(tmp_path)
-    assert exit_code(["init", "."]) == 0
-    return "servegate.yaml"
+    assert exit_code(["init", "support"]) == 0
+    return "support/servegate.yaml"
 
 
 def test_check_and_update_add_to_a_history(suite: str, tmp_path: Path) -> None:
     history = tmp_path / "history.sqlite"
     assert exit_code(["baseline", "update", suite, "--reason", "first", "--history", str(history)]) == 0
     assert exit_code(["check", suite, "--history", str(history)]) == 0
-    points = next(c for c in courses(history, "quickstart") if c.metric == "completion_tokens").points
+    points = next(c for c in courses(history, "support") if c.metric == "completion_tokens").points
     assert [point.accepted for point in points] == ["first", None]
 
 

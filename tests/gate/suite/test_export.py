@@ -74,3 +74,15 @@ def test_init_does_not_follow_a_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "prompts.yaml").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match=r"has prompts.yaml already"):
         init_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("support-chat", "support-chat"), ("My Suite (2)", "my-suite-2"), ("_", "starter")]
+)
+def test_a_suite_to_start_from_is_named_after_its_folder(tmp_path: Path, folder: str, name: str) -> None:
+    """Two of one name in a repository would overwrite each other's baselines."""
+    files = init_files(tmp_path / folder)
+    (tmp_path / folder).mkdir()
+    for path, text in files.items():
+        path.write_text(text)
+    assert load_suite(tmp_path / folder / "servegate.yaml").suite.name == name
