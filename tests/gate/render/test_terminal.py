@@ -124,3 +124,9 @@ def test_what_no_rule_gates_is_worse_and_never_a_regression(row, verdict) -> Non
 def test_commands_to_copy_are_not_broken(row, verdict) -> None:
     path = "/a/very/long/folder/" * 8 + "servegate.yaml"
     assert any(line.endswith(path) for line in shown(verdict(row()), follow=terminal.Next(suite=path)))
+
+
+def test_brackets_in_a_name_are_text_and_no_markup(row, verdict) -> None:
+    """zen-xu/pytest-modern#63: Rich took ``[fp16]`` for a style and printed nothing."""
+    lines = shown(verdict(row(metric="decode[fp16]", reason="[bold]slower[/bold] by half")))
+    assert any("latency.decode[fp16]: [bold]slower[/bold] by half" in line for line in lines)
