@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from suite_project import CONFTEST, PROMPTS, SUITE
 from timed_project import TIMED
 
 from servegate.pytest_plugin import benchmark, notes, suite_items
@@ -13,60 +12,6 @@ from servegate.render.terminal import Style
 # pytester unloads what a run was the first to import; loaded before, it stays, and in one version.
 notes.summary([], Style())
 LOADED_EARLY = (benchmark, suite_items)
-
-FAKE = Path(__file__).parents[1] / "cli"
-
-CONFTEST = f"""
-import os
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, {str(FAKE)!r})
-
-
-def opened(plan):
-    from fake_target import FakeTarget
-
-    with Path("measured.log").open("a") as log:
-        log.write("once\\n")
-    return FakeTarget(plan, tokens=int(os.environ["FAKE_TOKENS"]), gap_ms=int(os.environ["FAKE_GAP_MS"]))
-
-
-def pytest_configure(config):
-    from servegate import pipeline
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(pipeline, "open_target", opened)
-    config.add_cleanup(patch.undo)
-"""
-"""Of a project with suites: it notes each time that a target is opened."""
-
-SUITE = """
-version: 1
-name: small
-target: {kind: embedded, model: none}
-prompts: {set: prompts.yaml}
-workloads:
-  behaviour: {kind: closed, concurrency: 2, numerics: reference}
-policy:
-  completion_tokens: {change: 5%}
-  token_ids: {max: 0}
-  error_rate: {max: 0}
-"""
-
-TIMED_SUITE = SUITE.replace(
-    "policy:", "  latency: {kind: closed, concurrency: 2, numerics: native, repeat: 10}\npolicy:"
-).replace("  error_rate", "  ttft_p95: {change: 10%, floor: 1ms}\n  error_rate")
-
-PROMPTS = """
-version: 1
-name: small
-prompts:
-  - {id: a, text: one}
-  - {id: b, text: two}
-"""
 
 
 @pytest.fixture

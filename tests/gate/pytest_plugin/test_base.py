@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from conftest import SUITE
+from suite_project import SUITE
 from timed_project import FASTER_BEFORE, SLOWER_BEFORE, store
 
 pytest_plugins = ["pytester"]

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from conftest import CONFTEST
+from suite_project import CONFTEST
 
 pytest_plugins = ["pytester"]
 

@@ -1,7 +1,7 @@
 """The rows that are told from a suite are the rows that a comparison then has."""
 
 import pytest
-from conftest import FAKE, PROMPTS, TIMED_SUITE
+from suite_project import FAKE, PROMPTS, TIMED_SUITE
 
 from servegate import pipeline
 from servegate.metrics.table import METRICS

@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from conftest import SUITE, TIMED_SUITE
+from suite_project import SUITE, TIMED_SUITE
 
 pytest_plugins = ["pytester"]
 
