@@ -120,7 +120,13 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
 
 
 def test_concurrent_fetches_do_not_corrupt(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(FakePip(), monkeypatch)
+    pip, all_downloading = FakePip(), threading.Barrier(8, timeout=60)
+
+    def download(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        all_downloading.wait()  # no fetch may finish before the last one has begun
+        return pip(command, **options)
+
+    use(download, monkeypatch)
     seen: list[bytes] = []
     threads = [
         threading.Thread(target=lambda: seen.append(model_store.fetch("tiny").read_bytes())) for _ in range(8)
@@ -129,8 +135,9 @@ def test_concurrent_fetches_do_not_corrupt(cache: Path, monkeypatch: pytest.Monk
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(pip.commands) == 8
     assert seen == [CONTENT] * 8
-    assert sorted(p.name for p in cache.iterdir()) == ["digests", "tiny.gguf"]
+    assert [p.name for p in cache.iterdir()] == ["tiny.gguf"], "nothing temporary is left"
 
 
 def test_the_cache_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
