@@ -7,10 +7,13 @@ never because it was slow.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from servegate.record import MachineLoad
+
+if TYPE_CHECKING:
+    import psutil
 
 STOLEN: Final = 0.02
 """Share of the machine's CPUs taken by the hypervisor above which a block is contended."""
@@ -35,27 +38,45 @@ def in_words(load: MachineLoad) -> str:
 
 
 def system_meter(pid: int) -> Callable[[], MachineLoad]:
-    """Reads the system's and the process's CPU clocks, which tick every 10 ms, now and at the end."""
+    """Reads the CPU clocks of the process and of the CPUs it may run on now and at the end; 10 ms a tick.
+
+    Work on other CPUs, of a container's host or beside a pinned process, takes nothing that it could use.
+    """
     import psutil
 
     process = psutil.Process(pid)
-    began, system, own = time.perf_counter(), psutil.cpu_times(), process.cpu_times()
+    mine = _cpus_of(process)
+    began, system, own = time.perf_counter(), _clocks(mine), process.cpu_times()
 
     def finish() -> MachineLoad:
         wall = max(time.perf_counter() - began, 1e-3)
-        after, own_after = psutil.cpu_times(), process.cpu_times()
-
-        def used(field: str) -> float:
-            return max(0.0, getattr(after, field, 0.0) - getattr(system, field, 0.0)) / wall
-
+        after, own_after = _clocks(mine), process.cpu_times()
+        used = {name: max(0.0, seconds - system[name]) / wall for name, seconds in after.items()}
         arm = max(0.0, own_after.user + own_after.system - own.user - own.system) / wall
-        busy = sum(used(field) for field in ("user", "nice", "system", "irq", "softirq"))
+        busy = sum(used.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
         return MachineLoad(
-            cpus=psutil.cpu_count() or 1,
+            cpus=len(mine),
             arm=round(arm, 4),
             others=round(max(0.0, busy - arm), 4),
-            stolen=round(used("steal"), 4),
-            idle=round(used("idle") + used("iowait"), 4),
+            stolen=round(used.get("steal", 0.0), 4),
+            idle=round(used.get("idle", 0.0) + used.get("iowait", 0.0), 4),
         )
 
     return finish
+
+
+def _cpus_of(process: psutil.Process) -> list[int]:
+    """The numbers of the CPUs that it may run on; all where the system does not say, or numbers others."""
+    import psutil
+
+    every = list(range(len(psutil.cpu_times(percpu=True))))
+    mine = process.cpu_affinity() if hasattr(process, "cpu_affinity") else every
+    return mine if set(mine) <= set(every) else every
+
+
+def _clocks(cpus: Sequence[int]) -> dict[str, float]:
+    """Seconds by state, summed over these CPUs."""
+    import psutil
+
+    each = psutil.cpu_times(percpu=True)
+    return {name: sum(getattr(each[cpu], name) for cpu in cpus) for name in each[0]._fields}

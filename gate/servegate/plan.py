@@ -51,6 +51,8 @@ class WorkloadPlan(Model):
     repeat: int
     """Measured rounds; each is one pass over ``requests`` on a cold prefix cache."""
     requests: tuple[PlannedRequest, ...]
+    max_tokens: int | None = None
+    """What ``requests`` were cut to, all of them; part of the offered load."""
     forced: tuple[ForcedCompletion, ...] = ()
 
 
@@ -121,6 +123,24 @@ def _workload(
         concurrency=spec.concurrency,
         warmup=warmup,
         repeat=spec.repeat,
-        requests=requests,
+        requests=requests if spec.max_tokens is None else tuple(cut(r, spec.max_tokens) for r in requests),
+        max_tokens=spec.max_tokens,
         forced=forced if is_reference else (),
     )
+
+
+def offered_load(workload: WorkloadPlan) -> dict[str, str]:
+    """What is asked of a target, as its record says it."""
+    load = {
+        "kind": workload.kind,
+        "concurrency": str(workload.concurrency),
+        "requests": str(len(workload.requests)),
+    }
+    return load if workload.max_tokens is None else {**load, "max_tokens": str(workload.max_tokens)}
+
+
+def cut(request: PlannedRequest, most: int) -> PlannedRequest:
+    """The request with a completion of at most ``most`` tokens."""
+    sampling = request.sampling
+    limits = {name: min(getattr(sampling, name), most) for name in ("max_tokens", "min_tokens")}
+    return request.model_copy(update={"sampling": sampling.model_copy(update=limits)})

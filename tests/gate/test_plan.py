@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servegate.plan import ForcedCompletion, Plan, make_plan
+from servegate.plan import ForcedCompletion, Plan, make_plan, offered_load
 from servegate.suite.loading import LoadedSuite, load_suite
 
 SUITE = """\
@@ -62,6 +62,17 @@ def test_a_prompts_own_max_tokens_wins_and_nothing_else_moves(tmp_path: Path) ->
     first, second = make_plan(loaded(tmp_path)).workloads[0].requests
     assert (first.sampling.max_tokens, second.sampling.max_tokens) == (96, 5)
     assert second.sampling.model_copy(update={"max_tokens": 96}) == first.sampling
+
+
+def test_a_workload_may_cut_completions_short_and_its_offered_load_says_so(tmp_path: Path) -> None:
+    whole = SUITE.replace("max_tokens: 96", "max_tokens: 96, min_tokens: 4")
+    behaviour, latency = make_plan(
+        loaded(tmp_path, whole.replace("repeat: 3", "repeat: 3, max_tokens: 3"))
+    ).workloads
+    assert [r.sampling.max_tokens for r in behaviour.requests] == [96, 5]
+    assert [(r.sampling.max_tokens, r.sampling.min_tokens) for r in latency.requests] == [(3, 3), (3, 3)]
+    assert "max_tokens" not in offered_load(behaviour)
+    assert offered_load(latency)["max_tokens"] == "3"
 
 
 def test_the_digest_of_a_prompt_survives_a_rename_and_nothing_else(tmp_path: Path) -> None:

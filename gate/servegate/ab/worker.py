@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 from servegate.ab.protocol import PROTOCOL, Failed, Opened, TimedWorkload
 from servegate.errors import ExitCode, ServegateError, UsageError
 from servegate.fingerprint import Fingerprint
-from servegate.plan import ForcedCompletion, PlannedRequest, WorkloadPlan, make_plan
+from servegate.plan import ForcedCompletion, WorkloadPlan, cut, make_plan
 from servegate.record import WorkloadRecord
 from servegate.series import PACK
 from servegate.suite.loading import LoadedSuite, load_suite
@@ -67,7 +67,11 @@ class Arm:
     def warm_up(self, workload: str) -> WorkloadRecord:
         """A round with its completions cut short: every prompt and the decode path, for little time."""
         planned = _named(self._plan.workloads, workload)
-        short = {"warmup": 0, "repeat": 1, "requests": tuple(map(_cut_short, planned.requests))}
+        short = {
+            "warmup": 0,
+            "repeat": 1,
+            "requests": tuple(cut(r, WARM_UP_TOKENS) for r in planned.requests),
+        }
         return self._target.measure(planned.model_copy(update=short), _silent)
 
     def fingerprint(self) -> Fingerprint:
@@ -122,12 +126,6 @@ def _named(workloads: tuple[WorkloadPlan, ...], name: str) -> WorkloadPlan:
         if workload.name == name:
             return workload
     raise UsageError(f"this arm's suite has no workload {name!r}")
-
-
-def _cut_short(request: PlannedRequest) -> PlannedRequest:
-    sampling = request.sampling
-    cut = {name: min(getattr(sampling, name), WARM_UP_TOKENS) for name in ("max_tokens", "min_tokens")}
-    return request.model_copy(update={"sampling": sampling.model_copy(update=cut)})
 
 
 def _silent(stage: str, done: int, total: int) -> None:

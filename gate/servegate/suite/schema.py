@@ -114,6 +114,9 @@ class ClosedWorkload(Model):
     warmup: int | None = Field(
         None, ge=0, description="rounds thrown away first; default 0 reference, 1 native"
     )
+    max_tokens: int | None = Field(
+        None, ge=1, description="cuts this workload's completions short, where less time tells as much"
+    )
 
 
 Workload = ClosedWorkload

@@ -19,7 +19,14 @@ from servegate.errors import MeasurementError, UsageError
 from servegate.fingerprint import Fingerprint
 from servegate.load import system_meter
 from servegate.machine import NONE, UNKNOWN, machine_facts
-from servegate.plan import ForcedCompletion, Plan, PlannedPrompt, PlannedRequest, WorkloadPlan
+from servegate.plan import (
+    ForcedCompletion,
+    Plan,
+    PlannedPrompt,
+    PlannedRequest,
+    WorkloadPlan,
+    offered_load,
+)
 from servegate.record import ClientFacts, ForcedScore, RequestRecord, RoundRecord, Usage, WorkloadRecord
 from servegate.suite.schema import Sampling
 from servegate.targets.base import Progress
@@ -134,11 +141,7 @@ class EmbeddedTarget:
                 name=workload.name,
                 kind=workload.kind,
                 numerics=workload.numerics,
-                offered={
-                    "kind": workload.kind,
-                    "concurrency": str(workload.concurrency),
-                    "requests": str(total),
-                },
+                offered=offered_load(workload),
                 rounds=tuple(rounds),
                 forced=self._score(engine, workload, prompts, progress),
             )
