@@ -8,7 +8,8 @@ Each run is one `servegate ab` in a temporary clone of this repository's HEAD. F
 against itself. For the others the clone has two more commits: a base with rules for what is injected, and a
 head that changes the configuration, or whose `sitecustomize` slows the engine from outside.
 
-Prints a Markdown table. A row says how many of its runs took place; what did not run is said to be not run.
+Runs are kept and add up: `--runs 0` prints the table of all of them. A row says how many of its runs took
+place; what did not run is said to be not run.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from servegate.machine import machine_facts
+from servegate.model import Model
 from servegate.verdict import State, Verdict
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -105,26 +106,27 @@ CASES: Final = (
 )
 
 
-@dataclass
-class Seen:
-    """What the runs of one case gave."""
+class Run(Model):
+    """What one `servegate ab` gave, as it is kept in the folder."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """The last line of each run that gave no verdict."""
+    case: str
+    commit: str
+    verdict: Verdict | None
+    failure: str | None = None
+    """The last line of a run that gave no verdict."""
 
 
 def main() -> int:
     args = _arguments()
     chosen = [case for case in CASES if args.only in (None, case.name)]
-    seen: dict[str, Seen] = {}
+    args.keep.mkdir(parents=True, exist_ok=True)
     try:
         for case in chosen:
-            seen[case.name] = Seen()
-            _measure(case, args.runs, args.budget, seen[case.name])
+            _measure(case, args.runs, args.budget, args.keep)
     except KeyboardInterrupt:
         print("interrupted: the table holds the runs that were finished", file=sys.stderr)
-    print(_report([_line(case, seen.get(case.name), args.runs) for case in CASES]))
+    runs = [Run.model_validate_json(path.read_text("utf-8")) for path in sorted(args.keep.glob("*.json"))]
+    print(_report(runs))
     return 0
 
 
@@ -135,23 +137,36 @@ def _arguments() -> argparse.Namespace:
     names = [case.name for case in CASES]
     told = ", ".join(names).replace("%", "%%")
     parser.add_argument("--only", choices=names, metavar="NAME", help=f"one case: {told}")
-    parser.add_argument("--runs", type=int, default=40, metavar="N", help="runs of each case (default: 40)")
+    parser.add_argument(
+        "--runs", type=int, default=40, metavar="N", help="runs of each case to add (default: 40)"
+    )
     parser.add_argument(
         "--budget", default="5m", metavar="TIME", help="of each run's timed part (default: 5m)"
     )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=ROOT / ".servegate/real-ab",
+        metavar="FOLDER",
+        help="where runs are kept, and add up over invocations (default: .servegate/real-ab)",
+    )
     args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    if args.runs < 0:
+        parser.error("--runs must be at least 0, which prints the table alone")
     return args
 
 
-def _measure(case: Case, runs: int, budget: str, seen: Seen) -> None:
+def _measure(case: Case, runs: int, budget: str, keep: Path) -> None:
+    if not runs:
+        return
     with tempfile.TemporaryDirectory(prefix="servegate-real-ab-") as folder:
         clone = Path(folder) / "clone"
         _clone(case, clone)
         for number in range(1, runs + 1):
             print(f"{case.name}: run {number} of {runs}", file=sys.stderr, flush=True)
-            _run(case, clone, budget, Path(folder) / f"out-{number}", seen)
+            run = _run(case, clone, budget, Path(folder) / f"out-{number}")
+            kept = keep / f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{os.getpid()}.json"
+            kept.write_text(run.model_dump_json(), encoding="utf-8")
 
 
 def _clone(case: Case, clone: Path) -> None:
@@ -185,35 +200,41 @@ def _commit(clone: Path, message: str) -> None:
     subprocess.run([*git, "commit", "--quiet", "--no-verify", "--message", message], check=True)
 
 
-def _run(case: Case, clone: Path, budget: str, out: Path, seen: Seen) -> None:
+def _run(case: Case, clone: Path, budget: str, out: Path) -> Run:
     """One `servegate ab`, as a user runs it: its verdict is read from what it saves."""
     sides = ["--base", "HEAD"] if case.row is None else ["--base", "HEAD~1", "--pythonpath", INJECT]
     command = ["-m", "servegate", "ab", str(SUITE), *sides, "--budget", budget, "--out", str(out)]
     done = subprocess.run([sys.executable, *command], cwd=clone, capture_output=True, text=True, check=False)
     saved = out / "verdict.json"
     if saved.is_file():
-        seen.verdicts.append(Verdict.model_validate_json(saved.read_text(encoding="utf-8")))
-    else:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        seen.failures.append(lines[-1])
+        verdict = Verdict.model_validate_json(saved.read_text(encoding="utf-8"))
+        return Run(case=case.name, commit=_commit_of(ROOT), verdict=verdict)
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return Run(case=case.name, commit=_commit_of(ROOT), verdict=None, failure=lines[-1])
 
 
-def _line(case: Case, seen: Seen | None, runs: int) -> str:
+def _commit_of(tree: Path) -> str:
+    command = ["git", "-C", str(tree), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _line(case: Case, runs: Sequence[Run]) -> str:
     """The case's row of the table."""
     wanted = case.row or "none"
-    if seen is None or not (seen.verdicts or seen.failures):
-        return f"| {case.name} | {wanted} | not run | | | | |"
-    regressed = [_regressed(verdict) for verdict in seen.verdicts]
-    of = len(regressed)
+    if not runs:
+        return f"| {case.name} | {wanted} | not run | | | | | |"
+    verdicts = [run.verdict for run in runs if run.verdict is not None]
+    regressed = [_regressed(verdict) for verdict in verdicts]
     right = sum(case.row in rows if case.row else not rows for rows in regressed)
     others = Counter(row for rows in regressed for row in rows if row != case.row)
-    beside = ", ".join(f"{row} ({times} of {of})" for row, times in others.most_common()) or "none"
-    outcomes = Counter(verdict.outcome.value for verdict in seen.verdicts)
-    outcomes += Counter(f"no verdict: {failure}" for failure in seen.failures)
+    beside = ", ".join(f"{row} ({times})" for row, times in others.most_common()) or "none"
+    outcomes = Counter(verdict.outcome.value for verdict in verdicts)
+    outcomes += Counter(f"no verdict: {run.failure}" for run in runs if run.verdict is None)
     ended = ", ".join(f"{outcome} ({times})" for outcome, times in outcomes.most_common())
-    said = seen.verdicts[-1].headline if seen.verdicts else ""
-    ran = of + len(seen.failures)
-    cells = (case.name, wanted, f"{ran} of {runs}", f"{right} of {of}", beside, ended, said)
+    launches = sorted(map(_launches, verdicts))
+    told = f"{launches[0]} to {launches[-1]}" if launches else ""
+    said = verdicts[-1].headline if verdicts else ""
+    cells = (case.name, wanted, str(len(runs)), f"{right} of {len(runs)}", beside, ended, told, said)
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
@@ -221,23 +242,23 @@ def _regressed(verdict: Verdict) -> set[str]:
     return {r.metric for r in verdict.comparison.rows if r.gating and r.state is State.REGRESSED}
 
 
-def _report(lines: Sequence[str]) -> str:
+def _launches(verdict: Verdict) -> int:
+    """How often the arms were started: below six, no change of a time is claimed."""
+    return max((row.evidence.launches for row in verdict.comparison.rows if row.evidence), default=0)
+
+
+def _report(runs: Sequence[Run]) -> str:
     machine = machine_facts()
-    sha = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    command = shlex.join(["python", "benchmarks/real_ab.py", *sys.argv[1:]])
+    commits = ", ".join(sorted({run.commit for run in runs}))
     return "\n".join(
         [
             f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, "
-            f"{machine['memory']}, commit {sha.stdout.strip()}. Made by `{command}`.",
+            f"{machine['memory']}, commit {commits}. Made by `python benchmarks/real_ab.py`.",
             "",
-            "| case | row that must regress | runs | right | others regressed | outcomes | last headline |",
-            "| --- | --- | ---: | ---: | --- | --- | --- |",
-            *lines,
+            "| case | row that must regress | runs | right | others regressed | outcomes | launches "
+            "| last headline |",
+            "| --- | --- | ---: | ---: | --- | --- | ---: | --- |",
+            *(_line(case, [run for run in runs if run.case == case.name]) for case in CASES),
         ]
     )
 
