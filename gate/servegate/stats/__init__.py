@@ -11,6 +11,8 @@
 | `aa` | how large a change does this machine show when nothing changed |
 | `diagnose` | what kind of noise is this: contention, two modes, drift, launches that disagree |
 | `distributions` | has an engine that cannot repeat itself changed what it answers |
+| `runs` | the same, where what one process answers is of one piece |
+| `ranksum` | where does the shift of two independent rows lie, exactly for small n |
 | `changepoint` | when, over many commits, did a metric move |
 
 Nothing is imported here, so that `import servegate.stats` costs nothing: import the module you need.

@@ -8,17 +8,20 @@ hides "half of the answers are empty, the others twice as long"; the distance be
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import prod
+from math import ceil, comb, inf, prod
 from typing import Literal, TypeVar
 
 import numpy as np
 
 from servegate.stats.launches import InvalidSamplesError
-from servegate.stats.signedrank import FloatArray, Shift, shift_interval
+from servegate.stats.signedrank import FloatArray, Shift
 
 Answer = TypeVar("Answer")
 
 DRAWS = 9_999
+"""Relabellings drawn at least; more where alpha is below twenty of them."""
+CHOICES = 1_000
+"""Relabellings of one prompt's answers that are tried: all of them up to six answers an arm."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,12 @@ def compare(
     d(x_i, y_j) - (mean over i < k of d(x_i, x_k) + mean over j < l of d(y_j, y_l)) / 2: half the energy
     distance, 0 on average if and only if both arms answer alike (Szekely and Rizzo, Journal of Statistical
     Planning and Inference 143, 2013). If they do, answers are exchangeable inside a prompt, so the mean
-    excess over prompts is held against all relabellings of answers inside prompts: every one of them where
-    there are at most 9,999, otherwise 9,999 seeded draws. The interval is a seeded percentile bootstrap over
-    prompts (Efron), `alpha` on each side.
+    excess over prompts is held against relabellings of answers inside prompts: every one of them where there
+    are few, otherwise seeded draws. The interval is a seeded percentile bootstrap over prompts (Efron),
+    `alpha` on each side.
 
-    `changed`: p <= alpha and the interval lies beyond `tolerance`; `same`: it lies within, and p could have
-    reached alpha; otherwise `inconclusive`.
-
-    Raises InvalidSamplesError where no prompt can be compared or a distance is not a finite number of at
-    least 0.
+    The answer is that of `judged`. Raises InvalidSamplesError where no prompt can be compared or a distance
+    is not a finite number of at least 0.
     """
     matched = sorted(
         prompt for prompt in base.keys() & head.keys() if min(len(base[prompt]), len(head[prompt])) >= 2
@@ -98,96 +98,158 @@ def compare(
     if not matched:
         raise InvalidSamplesError("no prompt was answered at least twice by both arms")
     rng = np.random.default_rng(seed)
-    tables = [_relabelled([*base[prompt], *head[prompt]], len(base[prompt]), distance) for prompt in matched]
-    observed = np.array([table.excess[0] for table in tables])
-    p_value, smallest = _permutation([table.excess for table in tables], rng)
-    low, high = _bootstrap(observed, alpha, rng)
-    if p_value <= alpha and low > tolerance:
-        state: Literal["changed", "same", "inconclusive"] = "changed"
-        reason = f"answers of the two arms differ by more than answers of one arm, by over {tolerance:g}"
-    elif high < tolerance and smallest <= alpha:
-        state, reason = (
-            "same",
-            f"answers of the two arms differ no more than answers of one arm, within {tolerance:g}",
-        )
-    elif smallest > alpha:
-        state, reason = (
-            "inconclusive",
-            f"{len(matched)} prompts are too few: no outcome is rarer than {smallest:.2g}",
-        )
-    else:
-        state, reason = (
-            "inconclusive",
-            f"the excess lies on both sides of {tolerance:g}, or is no rarer than chance",
-        )
-    return Comparison(
-        state=state,
-        excess=float(observed.mean()),
-        interval=(low, high),
-        floor=float(np.mean([table.floor for table in tables])),
-        p_value=p_value,
+    tables, floors = [], []
+    for prompt in matched:
+        arms = labellings(len(base[prompt]), len(head[prompt]), CHOICES, rng)
+        gaps = gaps_between([*base[prompt], *head[prompt]], distance)
+        tables.append(excess_of(gaps, arms))
+        floors.append(floor_of(gaps, len(base[prompt])))
+    sums, smallest = _relabelled_sums(tables, alpha, rng)
+    return judged(
+        excess=float(np.mean([table[0] for table in tables])),
+        interval=_bootstrap(np.array([table[0] for table in tables]), alpha, rng),
+        floor=float(np.mean(floors)),
+        p_value=share_at_least(sums, sum(float(table[0]) for table in tables)),
+        smallest=smallest,
+        tolerance=tolerance,
+        alpha=alpha,
         prompts=len(matched),
         unmatched=unmatched,
-        reason=reason,
     )
 
 
-def location(base: Mapping[str, Sequence[float]], head: Mapping[str, Sequence[float]], level: float) -> Shift:
-    """The shift of a number per answer, by `shift_interval` of mean(head) - mean(base) of each prompt.
+def location(
+    base: Mapping[str, Sequence[float]], head: Mapping[str, Sequence[float]], *, alpha: float, seed: int
+) -> Shift:
+    """By how much head's numbers lie above base's: mean(head) - mean(base), averaged over prompts.
 
-    The companion of `compare`: a small shift of everything moves the distance only by its square.
+    The companion of `compare`: a small shift of everything moves the distance only by its square. Each end
+    is the estimate less or plus what relabelling answers inside prompts exceeds with chance `alpha` if both
+    arms answer alike. A head that did shift widens it: the ends are conservative there. Infinite where the
+    answers are too few for `alpha`.
 
     Raises InvalidSamplesError where no prompt is shared or a number is not finite.
     """
     shared = sorted(prompt for prompt in base.keys() & head.keys() if base[prompt] and head[prompt])
-    differences = np.array([np.mean(head[prompt]) - np.mean(base[prompt]) for prompt in shared])
-    if not shared or not np.isfinite(differences).all():
+    answers = {prompt: np.array([*base[prompt], *head[prompt]], dtype=float) for prompt in shared}
+    if not shared or not all(np.isfinite(numbers).all() for numbers in answers.values()):
         raise InvalidSamplesError("a shift needs shared prompts with finite numbers")
-    return shift_interval(differences, level)
+    rng = np.random.default_rng(seed)
+    tables = []
+    for prompt in shared:
+        arms = labellings(len(base[prompt]), len(head[prompt]), CHOICES, rng)
+        in_head = arms @ answers[prompt]
+        tables.append(in_head / len(head[prompt]) - (answers[prompt].sum() - in_head) / len(base[prompt]))
+    estimate = float(np.mean([table[0] for table in tables]))
+    sums, smallest = _relabelled_sums(tables, alpha, rng)
+    if smallest > alpha:
+        return Shift(estimate, -inf, inf)
+    below, above = np.quantile(sums / len(shared), (alpha, 1 - alpha), method="closest_observation")
+    return Shift(estimate, estimate - float(above), estimate - float(below))
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The excess of one prompt under every choice of its head answers, the true choice first."""
+def judged(
+    *,
+    excess: float,
+    interval: tuple[float, float],
+    floor: float,
+    p_value: float,
+    smallest: float,
+    tolerance: float,
+    alpha: float,
+    prompts: int,
+    unmatched: tuple[str, ...],
+) -> Comparison:
+    """`changed`: p <= alpha and the interval lies beyond `tolerance`; `same`: it lies within, and p could
+    have reached alpha (`smallest` is the least p possible); otherwise `inconclusive`.
 
-    excess: FloatArray
-    floor: float
+    No interval lies within a tolerance of 0. There arms are the same where they are less apart than base is
+    from itself: where the interval lies within `floor`.
+    """
+    within = tolerance if tolerance > 0 else floor
+    if p_value <= alpha and interval[0] > tolerance:
+        state: Literal["changed", "same", "inconclusive"] = "changed"
+        reason = f"answers of the two arms differ by more than answers of one arm, by over {tolerance:g}"
+    elif smallest > alpha:
+        state, reason = "inconclusive", f"too few answers: no outcome is rarer than {smallest:.2g}"
+    elif interval[1] <= within:
+        state, reason = (
+            "same",
+            f"answers of the two arms differ no more than answers of one arm, within {within:g}",
+        )
+    else:
+        state, reason = (
+            "inconclusive",
+            f"the excess lies on both sides of {within:g}, or is no rarer than chance",
+        )
+    return Comparison(state, excess, interval, floor, p_value, prompts, unmatched, reason)
 
 
-def _relabelled(answers: list[Answer], n_base: int, distance: Callable[[Answer, Answer], float]) -> _Table:
-    size = len(answers)
-    gaps = np.zeros((size, size))
-    for left, right in combinations(range(size), 2):
+def labellings(n_base: int, n_head: int, most: int, rng: np.random.Generator) -> FloatArray:
+    """Which answers are head's: a row of zeros and ones for each way to say so, the true one first.
+
+    All of them where they are at most `most`; otherwise `most`, the others drawn.
+    """
+    size = n_base + n_head
+    if comb(size, n_head) <= most:
+        chosen = [set(kept) for kept in combinations(range(size), n_head)]
+        # `combinations` ends with the last places, which are head's.
+        return np.array([[float(place in kept) for place in range(size)] for kept in reversed(chosen)])
+    true = np.repeat([0.0, 1.0], [n_base, n_head])
+    return np.vstack([true, rng.permuted(np.tile(true, (most - 1, 1)), axis=1)])
+
+
+def gaps_between(answers: Sequence[Answer], distance: Callable[[Answer, Answer], float]) -> FloatArray:
+    """The distance of each answer from each. Raises InvalidSamplesError where one is no distance."""
+    gaps = np.zeros((len(answers), len(answers)))
+    for left, right in combinations(range(len(answers)), 2):
         gaps[left, right] = gaps[right, left] = distance(answers[left], answers[right])
     if not np.isfinite(gaps).all() or (gaps < 0).any():
         raise InvalidSamplesError("a distance between two answers is negative, NaN or infinite")
-    choices = sorted(combinations(range(size), n_base), key=lambda kept: kept != tuple(range(n_base)))
-    excess = np.empty(len(choices))
-    floor = 0.0
-    for number, kept in enumerate(choices):
-        chosen = np.zeros(size, dtype=bool)
-        chosen[list(kept)] = True
-        inside = [gaps[np.ix_(arm, arm)].sum() / (arm.sum() * (arm.sum() - 1)) for arm in (chosen, ~chosen)]
-        excess[number] = gaps[np.ix_(chosen, ~chosen)].mean() - sum(inside) / 2
-        if number == 0:
-            floor = float(inside[0])
-    return _Table(excess, floor)
+    return gaps
 
 
-def _permutation(tables: list[FloatArray], rng: np.random.Generator) -> tuple[float, float]:
-    """The p value of the observed sum (first entries), and the smallest that any outcome could have had."""
-    observed = sum(float(table[0]) for table in tables)
-    outcomes = prod(table.size for table in tables)
+def excess_of(gaps: FloatArray, arms: FloatArray) -> FloatArray:
+    """The excess under each labelling (a row of `arms`): between the arms less half of inside each."""
+    n_head = arms[0].sum()
+    n_base = arms.shape[1] - n_head
+    head = ((arms @ gaps) * arms).sum(axis=1)
+    between = arms @ gaps.sum(axis=1) - head
+    base = gaps.sum() - 2 * between - head
+    inside = base / (n_base * (n_base - 1)) + head / (n_head * (n_head - 1))
+    return np.asarray(between / (n_base * n_head) - inside / 2)
+
+
+def floor_of(gaps: FloatArray, n_base: int) -> float:
+    """Mean distance of base's answers, which come first, from each other."""
+    return float(gaps[:n_base, :n_base].sum() / (n_base * (n_base - 1)))
+
+
+def share_at_least(values: FloatArray, observed: float) -> float:
     near = observed - 1e-9 * max(1.0, abs(observed))  # equal sums must count as equal
-    if outcomes <= DRAWS:
+    return float((values >= near).mean())
+
+
+def _relabelled_sums(
+    tables: list[FloatArray], alpha: float, rng: np.random.Generator
+) -> tuple[FloatArray, float]:
+    """Sums of one value of each table: all of them, or the true one (first values) and draws.
+
+    Also the smallest share that any one sum could have.
+    """
+    outcomes = prod(table.size for table in tables)
+    draws = max(DRAWS, ceil(20 / alpha))
+    if outcomes <= draws:
         sums = np.zeros(1)
         for table in tables:
             sums = (sums[:, None] + table).ravel()
-        return float((sums >= near).mean()), 1 / outcomes
-    sums = np.zeros(DRAWS)
+        return sums, 1 / outcomes
+    sums = np.zeros(draws + 1)
     for table in tables:
-        sums += table[rng.integers(0, table.size, DRAWS)]
-    return float(1 + (sums >= near).sum()) / (DRAWS + 1), 1 / (DRAWS + 1)
+        picked = rng.integers(0, table.size, draws + 1)
+        picked[0] = 0
+        sums += table[picked]
+    return sums, 1 / (draws + 1)
 
 
 def _bootstrap(values: FloatArray, alpha: float, rng: np.random.Generator) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Engines that do not repeat themselves: whole distributions, prompt by prompt, against their own noise."""
 
 from itertools import combinations, product
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -195,9 +195,48 @@ def test_a_small_shift_of_every_answer_is_left_to_the_location() -> None:
     rng = np.random.default_rng(12)
     base = noisy(rng, 60, 2, sd=30)
     head = {k: [x + 18 for x in v] for k, v in noisy(rng, 60, 2, sd=30).items()}
-    shift = location(base, head, 0.01)
+    shift = location(base, head, alpha=0.01, seed=1)
     assert 0 < shift.low < 18 < shift.high
-    with pytest.raises(InvalidSamplesError):
-        location(base, {}, 0.01)
-    with pytest.raises(InvalidSamplesError):
-        location({"a": [nan]}, {"a": [1.0]}, 0.01)
+    for wrong in ({}, {"p1": [nan]}):
+        with pytest.raises(InvalidSamplesError):
+            location(base, wrong, alpha=0.01, seed=1)
+
+
+def test_the_location_is_of_the_mean_so_a_few_prompts_that_grew_a_lot_count() -> None:
+    rng = np.random.default_rng(13)
+    base, head = noisy(rng, 40, 5, sd=5), noisy(rng, 40, 5, sd=5)
+    for prompt in list(head)[::8]:
+        head[prompt] = [length + 400 for length in head[prompt]]
+    shift = location(base, head, alpha=0.001, seed=1)
+    assert shift.estimate == pytest.approx(50, abs=5)
+    assert shift.low > 10
+
+
+def test_the_location_of_equal_engines_is_off_no_more_often_than_stated() -> None:
+    rng = np.random.default_rng(14)
+    off = 0
+    for seed in range(200):
+        base, head = noisy(rng, 12, 2, sd=30), noisy(rng, 12, 2, sd=30)
+        off += location(base, head, alpha=0.05, seed=seed).low > 0
+    assert off <= 18  # 10 expected
+
+
+def test_two_answers_of_one_prompt_give_no_end() -> None:
+    shift = location({"a": [1.0, 2.0]}, {"a": [11.0, 12.0]}, alpha=0.01, seed=1)
+    assert (shift.estimate, shift.low, shift.high) == (10.0, -inf, inf)
+
+
+def test_many_answers_of_a_prompt_are_relabelled_by_draws() -> None:
+    """20 answers an arm have 10^11 labellings."""
+    rng = np.random.default_rng(15)
+    assert compare(noisy(rng, 8, 20), noisy(rng, 8, 20), absolute, **RULE).state == "same"
+    far = compare(noisy(rng, 8, 20), noisy(rng, 8, 20, scale=1.5), absolute, **RULE)
+    assert (far.state, far.p_value) == ("changed", pytest.approx(1e-4))
+
+
+def test_without_a_tolerance_arms_are_the_same_where_less_apart_than_base_from_itself() -> None:
+    rng = np.random.default_rng(16)
+    reasons = [{f"p{k}": rng.choice(["stop", "length"], 6).tolist() for k in range(30)} for _ in range(2)]
+    result = compare(*reasons, unequal, tolerance=0.0, alpha=0.001, seed=1)
+    assert (result.state, result.floor) == ("same", pytest.approx(0.5, abs=0.05))
+    assert result.interval[1] < result.floor
