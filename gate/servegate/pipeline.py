@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from servegate.extract import facts
 from servegate.facts import Facts
 from servegate.files import read_facts, read_record, write_record
 from servegate.history import append
+from servegate.masking import Secrets, without_secrets
 from servegate.plan import ForcedCompletion, Plan, make_plan
 from servegate.record import RunRecord
 from servegate.repository import commit_of, root_of
@@ -80,7 +82,7 @@ def _checked(
     """Measure what ``loaded`` says, and judge it by ``suite`` and these baselines."""
     stored = load_baseline(baselines, suite.name, hardware_key="")
     record = _measure(loaded, make_plan(loaded, _forced(stored)), progress)
-    record = record.model_copy(update={"notes": notes(record)})
+    record = record.model_copy(update={"notes": (*notes(record), *record.notes)})
     verdict = judge(record, suite, baselines)
     try:
         return CheckResult(save(verdict, record, suite, baselines, out), record, out)
@@ -159,7 +161,7 @@ def _measure(loaded: LoadedSuite, plan: Plan, progress: Progress) -> RunRecord:
         complete = False
     finally:
         target.close()
-    return RunRecord(
+    record = RunRecord(
         suite=plan.suite,
         suite_digest=plan.suite_digest,
         prompt_set_digest=plan.prompt_set_digest,
@@ -169,6 +171,7 @@ def _measure(loaded: LoadedSuite, plan: Plan, progress: Progress) -> RunRecord:
         workloads=tuple(workloads),
         complete=complete,
     )
+    return without_secrets(record, Secrets.of(os.environ))
 
 
 def _forced(stored: Baseline) -> Mapping[str, ForcedCompletion]:

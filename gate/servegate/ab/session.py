@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from servegate.errors import ExitCode, NoDataError, UsageError
 from servegate.extract import facts
 from servegate.fingerprint import Fingerprint
 from servegate.load import system_meter
+from servegate.masking import Secrets, without_secrets
 from servegate.record import Commit, RunRecord, WorkloadRecord
 from servegate.repository import commit_of, root_of
 from servegate.suite.loading import load_suite
@@ -100,6 +102,7 @@ def run(request: Request, progress: Progress) -> Result:
         ended=part.ended,
         notes=(*notes, *told),
     )
+    record = without_secrets(record, Secrets.of(os.environ))
     verdict = judge_ab(record, base_suite)
     try:
         saved = save_ab(verdict, record, base_suite, request.out)

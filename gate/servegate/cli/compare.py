@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from servegate.cli.measure import JSON, PATH, VERBOSE
-from servegate.cli.output import emit, style, tell
+from servegate.cli.output import emit, known_secrets, style, tell
 
 
 @click.command()
@@ -43,7 +43,8 @@ def explain(verdict: Path) -> int:
     """
     from servegate.explain import explain as explain_verdict
     from servegate.explain import render
+    from servegate.masking import masked
 
     explanation = explain_verdict(verdict)
-    emit(render(explanation, style()))
+    emit(render(masked(explanation, known_secrets()), style()))
     return explanation.exit_code

@@ -1,4 +1,8 @@
-"""Where a command's words go: results to stdout, everything else to stderr, both safe to read in a log."""
+"""Where a command's words go: results to stdout, everything else to stderr, both safe to read in a log.
+
+Secrets are masked here, and so in every command. A verdict is masked before it is laid out: a line that is
+broken in the middle of a key hides it from any pattern, not from a reader.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from servegate.masking import Secrets
     from servegate.render.terminal import Next, Style
     from servegate.verdict import Verdict
 
@@ -32,11 +37,18 @@ def style() -> Style:
     return Style(width, wants_colour(sys.stdout))
 
 
+def known_secrets() -> Secrets:
+    """Of the environment that the command runs in."""
+    from servegate.masking import Secrets
+
+    return Secrets.of(os.environ)
+
+
 def emit(text: str) -> None:
     """Write a result to stdout. A reader that went away ends the text, never the exit code."""
     stream = sys.stdout
     try:
-        stream.write(_encodable(text, stream))
+        stream.write(_encodable(known_secrets().mask(text), stream))
         stream.flush()
     except BrokenPipeError:
         _silence(stream)
@@ -47,7 +59,7 @@ def say(text: str) -> None:
     from servegate.render.escape import clean, defuse
 
     try:
-        sys.stderr.write(_encodable(defuse(clean(text, 2000)) + "\n", sys.stderr))
+        sys.stderr.write(_encodable(defuse(clean(known_secrets().mask(text), 2000)) + "\n", sys.stderr))
         sys.stderr.flush()
     except BrokenPipeError:
         _silence(sys.stderr)
@@ -78,8 +90,10 @@ def tell(
     markdown: Path | None = None,
 ) -> int:
     """Show a verdict and return its exit code. It stands, whatever happens to the files."""
+    from servegate.masking import masked
     from servegate.render import json, terminal
 
+    verdict = masked(verdict, known_secrets())
     if as_json:
         emit(json.render(verdict))
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from servegate.cli.measure import PATH
-from servegate.cli.output import say
+from servegate.cli.output import known_secrets, say
 from servegate.errors import ExitCode, UsageError
 
 
@@ -40,7 +40,7 @@ def report(directory: Path, html: Path | None, junit: Path | None, history: Path
         html = directory / "report.html"
     if html is None and history is not None:
         raise UsageError("--history is drawn in the HTML file only; give --html FILE too")
-    read = data.read(directory)
+    read = data.read(directory, known_secrets())
     found = courses(history, read.verdict.suite) if history is not None else None
     for path, text in (
         (html, page.render(read, found) if html is not None else ""),

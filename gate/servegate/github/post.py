@@ -27,6 +27,7 @@ from servegate.github.marker import Marker, state_of
 from servegate.github.runner_files import append_summary, summary_room, write_outputs
 from servegate.github.status import Status
 from servegate.github.trusted import Trusted, refuse_own_tree, verdict_of, without_data
+from servegate.masking import Secrets, masked
 from servegate.render.comment import Origin, render
 from servegate.verdict import Outcome, Verdict
 
@@ -85,6 +86,7 @@ class _Posting:
     ) -> None:
         self.job, self.environment, self.subject, self.github = job, environment, subject, github
         self.event = subject.event
+        self.secrets = Secrets.of(environment)
         self.notices = [subject.why] if subject.why else []
         self.status = _status(subject, github, job.gate, self.notices)
 
@@ -96,8 +98,10 @@ class _Posting:
                     self.status.begin()
             if self.event.is_proposal:
                 refuse_own_tree(self.job.trusted, self.subject.head_sha, self.event.tested_sha)
-            record, verdict = self._judged()
-            self._tell(verdict, self._origin(record, verdict))
+            record, judged = self._judged()
+            # Once, before anything is told: comment, summary, status, annotations and log show the same.
+            verdict = masked(judged, self.secrets)
+            self._tell(verdict, masked(self._origin(record, judged), self.secrets))
             finished = True
         finally:
             if not finished and self.status is not None:

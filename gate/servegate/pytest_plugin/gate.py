@@ -14,7 +14,7 @@ from servegate.pytest_plugin import timing
 from servegate.pytest_plugin.expected import item_name
 from servegate.pytest_plugin.markers import Tolerance, tolerance
 from servegate.pytest_plugin.measuring import one_at_a_time, refuse_company, run
-from servegate.pytest_plugin.notes import UPDATED, note, readable
+from servegate.pytest_plugin.notes import UPDATED, note, readable, shown
 from servegate.pytest_plugin.session import session_of
 from servegate.render import terminal
 from servegate.suite.schema import Rule
@@ -84,7 +84,7 @@ class Gate:
         if done.verdict is None:
             self._note(done.suite, UPDATED, "; ".join(done.changes))
             return None
-        self._conclude(done.suite, done.verdict, terminal.render(done.verdict, follow=done.follow))
+        self._conclude(done.suite, done.verdict, terminal.render(shown(done.verdict), follow=done.follow))
         return done.verdict
 
     def judge_sample(self, name: str, rule: Rule, measured: Sample) -> None:

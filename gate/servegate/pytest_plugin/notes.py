@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
 from servegate.errors import ServegateError
+from servegate.masking import Secrets, masked
 from servegate.pytest_plugin import PROPERTY
 from servegate.render import terminal
 from servegate.render.escape import clean
 from servegate.wording import count
 
+T = TypeVar("T")
+
 UPDATED = "updated"
+
+
+def shown(value: T) -> T:
+    """``value`` as it may stand in a report: secrets of this environment are masked."""
+    return masked(value, Secrets.of(os.environ))
 
 
 def note(
@@ -42,7 +51,7 @@ def note(
         content["suite"] = list(suite)
     if extra:
         content["extra_info"] = extra
-    item.user_properties.append((PROPERTY, json.dumps(content, default=str)))
+    item.user_properties.append((PROPERTY, json.dumps(shown(content), default=str)))
 
 
 @contextmanager
@@ -52,7 +61,7 @@ def readable() -> Iterator[None]:
         yield
     except ServegateError as error:
         # From None: or pytest shows the message twice.
-        raise pytest.fail.Exception(f"servegate: {clean(str(error), 2000)}", pytrace=False) from None
+        raise pytest.fail.Exception(f"servegate: {clean(shown(str(error)), 2000)}", pytrace=False) from None
 
 
 def summary(notes: Sequence[dict[str, Any]], style: terminal.Style) -> str:

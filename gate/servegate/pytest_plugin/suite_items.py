@@ -14,7 +14,7 @@ from servegate.basecommit import suite_at
 from servegate.errors import ServegateError, UsageError
 from servegate.pytest_plugin.expected import OTHERS, gating_rows, item_name
 from servegate.pytest_plugin.measuring import SuiteRun, run_once
-from servegate.pytest_plugin.notes import UPDATED, note, readable
+from servegate.pytest_plugin.notes import UPDATED, note, readable, shown
 from servegate.pytest_plugin.session import session_of
 from servegate.render import terminal
 from servegate.render.escape import clean
@@ -33,7 +33,7 @@ class SuiteFile(pytest.File):
             suite = load_suite(self.path).suite
             judging = self._judging(suite)
         except ServegateError as error:
-            raise self.CollectError(clean(str(error), 2000)) from None
+            raise self.CollectError(clean(shown(str(error)), 2000)) from None
         self.policy = judging.policy
         self.names = (*gating_rows(judging, suite.workloads), OTHERS)
         for name in self.names:
@@ -85,7 +85,7 @@ class RowItem(pytest.Item):
         if fails(row, self.parent.policy):
             pytest.fail(_text(run, verdict, (row,), self.parent.policy), pytrace=False)
         if row.state not in (State.PASS, State.IMPROVED):
-            pytest.skip(f"{self.name}: {row.state.value}: {row.reason}")
+            pytest.skip(shown(f"{self.name}: {row.state.value}: {row.reason}"))
 
     def _row(self, verdict: Verdict) -> Row | None:
         """Or the row of a rule that found nothing in any workload, which belongs to none."""
@@ -121,4 +121,4 @@ def fails(row: Row, policy: Policy) -> bool:
 def _text(run: SuiteRun, verdict: Verdict, rows: tuple[Row, ...], policy: Policy) -> str:
     """The report of these rows alone, in the suite's words."""
     part = decide(verdict.comparison.model_copy(update={"rows": rows}), policy)
-    return terminal.render(part, follow=run.follow)
+    return terminal.render(shown(part), follow=run.follow)

@@ -40,7 +40,7 @@ gap_ms = {gap_ms}
 
 class Target(FakeTarget):
     def __init__(self, plan):
-        super().__init__(plan, gap_ms=gap_ms, tokens={tokens})
+        super().__init__(plan, gap_ms=gap_ms, tokens={tokens}, text={text!r})
 
 base.open_target = Target
 """
@@ -54,11 +54,11 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def write_engine(root: Path, gap_ms: int, tokens: int = 24) -> None:
+def write_engine(root: Path, gap_ms: int, tokens: int = 24, text: str = "words") -> None:
     """The arm's own engine, imported before anything else because it is called `sitecustomize`."""
     (root / "engine").mkdir(exist_ok=True)
     (root / "engine" / "sitecustomize.py").write_text(
-        ENGINE.format(tests=CLI_TESTS, gap_ms=gap_ms, tokens=tokens)
+        ENGINE.format(tests=CLI_TESTS, gap_ms=gap_ms, tokens=tokens, text=text)
     )
 
 

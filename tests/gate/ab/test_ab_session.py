@@ -16,6 +16,7 @@ from repositories import PROMPTS, SUITE, commit, git, repository, write_engine
 
 from servegate.cli.main import exit_code
 from servegate.history import courses
+from servegate.masking import ANSWERS_NOTE
 from servegate.verdict import State, Verdict
 
 OPTIONS = ("--budget", "20s", "--launches", "2", "--pythonpath", "engine", "--out", "out")
@@ -69,6 +70,18 @@ def test_the_exact_rows_hold_the_bases_own_answers(repo: Path, capsys: pytest.Ca
     row = next(r for r in stored().comparison.rows if r.metric == "completion_tokens")
     assert (row.workload, row.base, row.head, row.state) == ("behaviour", 48.0, 60.0, State.REGRESSED)
     assert "completion tokens rose" in capsys.readouterr().out
+
+
+def test_a_secret_in_an_answer_of_either_arm_is_not_saved(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = "ghp_" + "a1B2" * 9
+    write_engine(repo, 10, text=f"It is {token}.")
+    assert ab("--base", "HEAD") in (0, 3)
+    assert f"note: {ANSWERS_NOTE}" in capsys.readouterr().out
+    assert not any(token in path.read_text() for path in Path("out").iterdir())
+    assert '"text":"It is ***."' in Path("out/ab.json").read_text()
+    assert exit_code(["explain", "out/verdict.json"]) == 0
 
 
 def test_the_heads_run_is_added_to_a_history(repo: Path) -> None:

@@ -16,6 +16,7 @@ class FakeTarget:
     tokens: int = 12
     gap_ms: int = 10
     machine: str = "a"
+    text: str = "words ::error::x"
     interrupt_at: str | None = None
     """Workload in which Ctrl-C arrives."""
     closed: list[bool] = field(default_factory=list)
@@ -65,7 +66,7 @@ class FakeTarget:
             ended_ns=arrivals[-1],
             finish_reason="stop",
             token_ids=tuple(range(self.tokens)),
-            text="words ::error::x",
+            text=self.text,
             logprobs=(-0.5,) * self.tokens,
             usage=Usage(prompt_tokens=5, cached_tokens=0, completion_tokens=self.tokens),
         )

@@ -54,3 +54,18 @@ def test_title_and_branch_reach_neither_log_nor_comment_nor_outputs(
     assert html.count("<a ") == 1
     assert "<img" not in html
     assert evil.strip() not in github.bodies[0]
+
+
+def test_a_secret_in_an_artifact_is_masked_wherever_it_is_told(
+    job: Job, post: Post, github: FakeGitHub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token, value = "ghp_" + "a1B2" * 9, "p4ss-word-of-40"
+    job.environment["DEPLOY_TOKEN"] = value
+    measured = record(tokens=6, prompt=f"p {token}")
+    job.measured(measured.model_copy(update={"notes": (f"measured with {value} and {token}",)}))
+    assert post() == 1
+    said = capfd.readouterr()
+    assert "note: measured with *** and ***" in said.out
+    assert "measured with &#42;&#42;&#42; and" in job.summary
+    told = [said.out, said.err, job.summary, *github.bodies, str(github.statuses), str(job.outputs)]
+    assert not any(secret in text for secret in (token, value) for text in told)

@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from suite_project import SUITE, TIMED_SUITE
+from suite_project import PROMPTS, SUITE, TIMED_SUITE
 
 pytest_plugins = ["pytester"]
 
@@ -254,3 +254,26 @@ def test_the_fixture_updates_a_suite(project, suite) -> None:
     project.makepyfile(test_it=FIXTURE)
     project.runpytest_inprocess("--servegate-update").assert_outcomes(passed=1)
     assert (project.path / "baselines" / "small" / "behaviour.json").is_file()
+
+
+def test_a_secret_in_a_name_or_a_fault_is_in_no_report(project, accepted, monkeypatch) -> None:
+    token, value = "ghp_" + "a1B2" * 9, "p4ss-word-of-40"
+    monkeypatch.setenv("DEPLOY_TOKEN", value)
+    (project.path / "prompts.yaml").write_text(PROMPTS.replace("id: a", f"id: {token}"))
+    accepted(tokens=24)
+    (project.path / "broken.yaml").write_text(f"version: {value}\n")
+    project.makepyfile(
+        test_it="""
+        def test_check(servegate):
+            servegate.check("servegate.yaml")
+
+        def test_broken(servegate):
+            servegate.check("broken.yaml")
+        """
+    )
+    result = project.runpytest_inprocess("servegate.yaml", "test_it.py", "--junit-xml=junit.xml", "-rA")
+    assert "    a -> ***" in result.outlines
+    result.stdout.fnmatch_lines(["servegate: *broken.yaml*'[*][*][*]'*"])
+    told = str(result.stdout) + (project.path / "junit.xml").read_text()
+    assert token not in told
+    assert value not in told

@@ -12,6 +12,7 @@ from servegate.bundle import AB_RECORD, BASELINES, RECORD, SUITE, VERDICT, recom
 from servegate.extract import facts
 from servegate.facts import Facts, WorkloadFacts
 from servegate.files import read_model, read_record
+from servegate.masking import SHAPES_ALONE, Secrets, masked
 from servegate.metrics.context import Context
 from servegate.metrics.timeline import Timeline
 from servegate.record import RequestRecord, RunRecord, WorkloadRecord
@@ -53,8 +54,8 @@ class Report:
     workloads: tuple[Workload, ...]
 
 
-def read(directory: Path) -> Report:
-    """Read the folder that `check --out` or `ab --out` wrote.
+def read(directory: Path, secrets: Secrets = SHAPES_ALONE) -> Report:
+    """Read the folder that `check --out` or `ab --out` wrote, with ``secrets`` masked in every text.
 
     Raises UsageError where there is none, MeasurementError where a file of it is gone.
     """
@@ -72,7 +73,7 @@ def read(directory: Path) -> Report:
     before = {name: Side(workload) for part in base for name, workload in part.workloads.items()}
     if base_record is not None:
         before = _sides(base_record, base[0])
-    return Report(
+    report = Report(
         verdict=found.stored,
         holds=found.holds,
         suite=suite,
@@ -83,6 +84,7 @@ def read(directory: Path) -> Report:
             Workload(name, before.get(name), side) for name, side in _sides(head_record, head).items()
         ),
     )
+    return masked(report, secrets)
 
 
 def _sides(record: RunRecord, reduced: Facts) -> dict[str, Side]:
