@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,9 @@ def slower(self, batch):
     began = time.perf_counter()
     logits = forward(self, batch)
     if {when}(part.length > 1 for part in batch.sequences):
-        time.sleep({share} * (time.perf_counter() - began))
+        until = time.perf_counter() + {share} * (time.perf_counter() - began)
+        while time.perf_counter() < until:
+            pass  # busy: a CPU that slept comes back slower than what is injected
     return logits
 
 TorchBackend.forward = slower
@@ -70,7 +72,9 @@ run = Engine._run
 
 def stalling(self, scheduled):
     if any(request.meter.completion == 5 for request in scheduled):
-        time.sleep(0.2)
+        until = time.perf_counter() + 0.2
+        while time.perf_counter() < until:
+            pass
     run(self, scheduled)
 
 Engine._run = stalling
@@ -107,26 +111,33 @@ CASES: Final = (
 
 
 class Run(Model):
-    """What one `servegate ab` gave, as it is kept in the folder."""
+    """What one `servegate ab` gave: a line of the file that runs are kept in."""
 
     case: str
+    date: str
     commit: str
-    verdict: Verdict | None
-    failure: str | None = None
-    """The last line of a run that gave no verdict."""
+    budget: str
+    outcome: str
+    """Of the verdict; `no verdict` where there was none."""
+    regressed: tuple[str, ...] = ()
+    """Gating metrics."""
+    inconclusive: tuple[str, ...] = ()
+    launches: int = 0
+    """How often the arms were started: below six, no change of a time is claimed."""
+    said: str
+    """The headline, or the last line of a run that gave no verdict."""
 
 
 def main() -> int:
     args = _arguments()
     chosen = [case for case in CASES if args.only in (None, case.name)]
-    args.keep.mkdir(parents=True, exist_ok=True)
     try:
         for case in chosen:
             _measure(case, args.runs, args.budget, args.keep)
     except KeyboardInterrupt:
         print("interrupted: the table holds the runs that were finished", file=sys.stderr)
-    runs = [Run.model_validate_json(path.read_text("utf-8")) for path in sorted(args.keep.glob("*.json"))]
-    print(_report(runs))
+    kept = args.keep.read_text("utf-8").splitlines() if args.keep.is_file() else []
+    print(_report([Run.model_validate_json(line) for line in kept]))
     return 0
 
 
@@ -146,9 +157,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep",
         type=Path,
-        default=ROOT / ".servegate/real-ab",
-        metavar="FOLDER",
-        help="where runs are kept, and add up over invocations (default: .servegate/real-ab)",
+        default=ROOT / "benchmarks/real-ab.jsonl",
+        metavar="FILE",
+        help="where runs are kept, and add up over days (default: benchmarks/real-ab.jsonl)",
     )
     args = parser.parse_args()
     if args.runs < 0:
@@ -165,8 +176,8 @@ def _measure(case: Case, runs: int, budget: str, keep: Path) -> None:
         for number in range(1, runs + 1):
             print(f"{case.name}: run {number} of {runs}", file=sys.stderr, flush=True)
             run = _run(case, clone, budget, Path(folder) / f"out-{number}")
-            kept = keep / f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{os.getpid()}.json"
-            kept.write_text(run.model_dump_json(), encoding="utf-8")
+            with keep.open("a", encoding="utf-8") as file:
+                file.write(run.model_dump_json() + "\n")
 
 
 def _clone(case: Case, clone: Path) -> None:
@@ -205,12 +216,26 @@ def _run(case: Case, clone: Path, budget: str, out: Path) -> Run:
     sides = ["--base", "HEAD"] if case.row is None else ["--base", "HEAD~1", "--pythonpath", INJECT]
     command = ["-m", "servegate", "ab", str(SUITE), *sides, "--budget", budget, "--out", str(out)]
     done = subprocess.run([sys.executable, *command], cwd=clone, capture_output=True, text=True, check=False)
+    known = {
+        "case": case.name,
+        "date": f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
+        "commit": _commit_of(ROOT),
+        "budget": budget,
+    }
     saved = out / "verdict.json"
-    if saved.is_file():
-        verdict = Verdict.model_validate_json(saved.read_text(encoding="utf-8"))
-        return Run(case=case.name, commit=_commit_of(ROOT), verdict=verdict)
-    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return Run(case=case.name, commit=_commit_of(ROOT), verdict=None, failure=lines[-1])
+    if not saved.is_file():
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return Run(**known, outcome="no verdict", said=lines[-1])
+    verdict = Verdict.model_validate_json(saved.read_text(encoding="utf-8"))
+    rows = [row for row in verdict.comparison.rows if row.gating]
+    return Run(
+        **known,
+        outcome=verdict.outcome.value,
+        regressed=tuple(row.metric for row in rows if row.state is State.REGRESSED),
+        inconclusive=tuple(row.metric for row in rows if row.state is State.INCONCLUSIVE),
+        launches=max((row.evidence.launches for row in rows if row.evidence), default=0),
+        said=verdict.headline,
+    )
 
 
 def _commit_of(tree: Path) -> str:
@@ -223,37 +248,35 @@ def _line(case: Case, runs: Sequence[Run]) -> str:
     wanted = case.row or "none"
     if not runs:
         return f"| {case.name} | {wanted} | not run | | | | | |"
-    verdicts = [run.verdict for run in runs if run.verdict is not None]
-    regressed = [_regressed(verdict) for verdict in verdicts]
-    right = sum(case.row in rows if case.row else not rows for rows in regressed)
-    others = Counter(row for rows in regressed for row in rows if row != case.row)
-    beside = ", ".join(f"{row} ({times})" for row, times in others.most_common()) or "none"
-    outcomes = Counter(verdict.outcome.value for verdict in verdicts)
-    outcomes += Counter(f"no verdict: {run.failure}" for run in runs if run.verdict is None)
-    ended = ", ".join(f"{outcome} ({times})" for outcome, times in outcomes.most_common())
-    launches = sorted(map(_launches, verdicts))
-    told = f"{launches[0]} to {launches[-1]}" if launches else ""
-    said = verdicts[-1].headline if verdicts else ""
-    cells = (case.name, wanted, str(len(runs)), f"{right} of {len(runs)}", beside, ended, told, said)
+    found = [run for run in runs if run.outcome != "no verdict"]
+    right = sum(case.row in run.regressed if case.row else not run.regressed for run in found)
+    launches = sorted(run.launches for run in found) or [0]
+    cells = (
+        case.name,
+        wanted,
+        str(len(runs)),
+        f"{right} of {len(runs)}",
+        _counted(row for run in found for row in {*run.regressed} - {case.row}),
+        _counted(run.outcome for run in runs),
+        f"{launches[0]} to {launches[-1]}",
+        runs[-1].said,
+    )
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def _regressed(verdict: Verdict) -> set[str]:
-    return {r.metric for r in verdict.comparison.rows if r.gating and r.state is State.REGRESSED}
-
-
-def _launches(verdict: Verdict) -> int:
-    """How often the arms were started: below six, no change of a time is claimed."""
-    return max((row.evidence.launches for row in verdict.comparison.rows if row.evidence), default=0)
+def _counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} ({times})" for name, times in Counter(names).most_common()) or "none"
 
 
 def _report(runs: Sequence[Run]) -> str:
     machine = machine_facts()
-    commits = ", ".join(sorted({run.commit for run in runs}))
+    days, commits, budgets = (
+        ", ".join(sorted({getattr(run, name) for run in runs})) for name in ("date", "commit", "budget")
+    )
     return "\n".join(
         [
-            f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, "
-            f"{machine['memory']}, commit {commits}. Made by `python benchmarks/real_ab.py`.",
+            f"{days}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, commit {commits}, "
+            f"budget {budgets}. Made by `python benchmarks/real_ab.py`.",
             "",
             "| case | row that must regress | runs | right | others regressed | outcomes | launches "
             "| last headline |",
