@@ -20,7 +20,7 @@ from servegate.history import append
 from servegate.masking import Secrets, without_secrets
 from servegate.plan import ForcedCompletion, Plan, make_plan
 from servegate.record import RunRecord
-from servegate.repository import commit_of, root_of
+from servegate.repository import commit_of, path_in_repository, root_of
 from servegate.suite.loading import LoadedSuite, load_suite
 from servegate.suite.schema import Suite
 from servegate.targets.base import Progress, open_target
@@ -165,6 +165,7 @@ def _measure(loaded: LoadedSuite, plan: Plan, progress: Progress) -> RunRecord:
         suite=plan.suite,
         suite_digest=plan.suite_digest,
         prompt_set_digest=plan.prompt_set_digest,
+        suite_path=path_in_repository(loaded.path),
         created=dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         commit=commit_of(loaded.directory),
         fingerprint=target.fingerprint(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from servegate.fingerprint import Fingerprint
 from servegate.model import SCHEMA_VERSION, Model
@@ -14,6 +14,24 @@ Nanoseconds = Annotated[int, Field(ge=-(2**61), le=2**61)]
 """A negative stamp is a clock fault: kept here, judged invalid later."""
 Count = Annotated[int, Field(ge=0, le=2**40)]
 """Sums over millions of requests stay within 64 bits."""
+
+
+def plain_path(path: str) -> str:
+    """ValueError for what is no plain path below a folder, or would not read as itself in a shell command."""
+    if (
+        len(path) > 200
+        or any(part in ("", ".", "..") for part in path.split("/"))
+        or path[0] in "-~"
+        or "\\" in path
+        or not path.isprintable()
+        or " ".join(path.split()) != path
+    ):
+        raise ValueError("is no plain path relative to the repository's top folder")
+    return path
+
+
+RepositoryPath = Annotated[str, AfterValidator(plain_path)]
+"""A file as it is typed in the repository's top folder, with ``/``. It is shown in commands to copy."""
 
 
 class Usage(Model):
@@ -146,6 +164,8 @@ class RunRecord(Model):
     suite: str
     suite_digest: str
     prompt_set_digest: str
+    suite_path: RepositoryPath | None = None
+    """None outside of a repository, and in records of before it was kept."""
     created: str
     """UTC, ISO 8601, whole seconds."""
     commit: Commit | None = None

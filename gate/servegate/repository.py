@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from servegate.record import Commit
+from servegate.record import Commit, plain_path
 
 _OF_ONE_CALL: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
 """Set where a git hook calls us: they would lead every git command to that call's repository and index."""
@@ -26,6 +26,17 @@ def root_of(directory: Path) -> Path | None:
     """The top folder of the repository around ``directory``, or None."""
     top = git(directory, "rev-parse", "--show-toplevel")
     return Path(top) if top else None
+
+
+def path_in_repository(file: Path) -> str | None:
+    """As it is typed in the repository's top folder; None outside of one, or where it cannot be shown."""
+    root = root_of(file.parent) if file.parent.is_dir() else None
+    if root is None or not file.resolve().is_relative_to(root.resolve()):
+        return None
+    try:
+        return plain_path(file.resolve().relative_to(root.resolve()).as_posix())
+    except ValueError:
+        return None
 
 
 def git(directory: Path, *arguments: str, timeout_s: float = 30) -> str | None:

@@ -27,7 +27,7 @@ from servegate.fingerprint import Fingerprint
 from servegate.load import system_meter
 from servegate.masking import Secrets, without_secrets
 from servegate.record import Commit, RunRecord, WorkloadRecord
-from servegate.repository import commit_of, root_of
+from servegate.repository import commit_of, path_in_repository, root_of
 from servegate.suite.loading import load_suite
 from servegate.suite.schema import Suite
 from servegate.targets.base import Progress
@@ -65,6 +65,7 @@ class _Exact:
     """What one arm's reference workloads gave."""
 
     opened: Opened
+    suite_path: str | None
     workloads: tuple[WorkloadRecord, ...]
     fingerprint: Fingerprint | None
 
@@ -163,7 +164,8 @@ def _exact(place: Place, forced: Mapping[str, list[int]], logs: Path, progress: 
     progress(f"{place.arm}: start", 0, 1)
     with closing(WorkerArm(place, logs / f"{place.arm}-exact", progress)) as arm:
         workloads = tuple(arm.exact(name, dict(forced)) for name in arm.opened.exact)
-        return _Exact(arm.opened, workloads, arm.fingerprint() if workloads else None)
+        where = path_in_repository(place.suite)
+        return _Exact(arm.opened, where, workloads, arm.fingerprint() if workloads else None)
 
 
 def _completions(base: _Exact, suite: Suite) -> dict[str, list[int]]:
@@ -220,6 +222,7 @@ def _run_record(exact: _Exact, part: TimedPart, role: Role, commit: Commit | Non
         suite=exact.opened.suite,
         suite_digest=exact.opened.suite_digest,
         prompt_set_digest=exact.opened.prompt_set_digest,
+        suite_path=exact.suite_path,
         created=dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         commit=commit,
         fingerprint=Fingerprint(

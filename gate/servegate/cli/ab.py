@@ -100,6 +100,4 @@ def ab(
     if history is not None:
         remember(history, result.head, suite)
     saved = str(result.out / "verdict.json") if result.out is not None else None
-    return tell(
-        result.verdict, as_json=as_json, verbose=verbose, follow=Next(suite=str(suite), verdict=saved)
-    )
+    return tell(result.verdict, as_json=as_json, verbose=verbose, follow=Next(verdict=saved))

@@ -89,11 +89,12 @@ def post(
 def _told(posted: Posted) -> int:
     """The verdict in the log, then the lines that GitHub reads: ours alone, all other text is defused."""
     from servegate.github import annotations
+    from servegate.render.terminal import Next
 
     if posted.verdict is None:
         _warn(posted.notices)
         return 0
-    tell(posted.verdict, as_json=False, verbose=False)
+    tell(posted.verdict, as_json=False, verbose=False, follow=Next(suite=posted.accepted_in))
     _warn(posted.notices)
     emit("".join(f"{line}\n" for line in annotations.lines(posted.verdict)))
     return posted.verdict.exit_code

@@ -52,6 +52,8 @@ class Posted:
     """None where nobody waits for one: the pull request is closed, or has another head by now."""
     notices: list[str] = field(default_factory=list)
     """What did not reach GitHub, and why."""
+    accepted_in: str | None = None
+    """The suite whose stored baselines could take the change; None where it was not judged by any."""
 
 
 def begin(gate: str, environment: Mapping[str, str]) -> list[str]:
@@ -101,13 +103,14 @@ class _Posting:
             record, judged = self._judged()
             # Once, before anything is told: comment, summary, status, annotations and log show the same.
             verdict = masked(judged, self.secrets)
-            self._tell(verdict, masked(self._origin(record, judged), self.secrets))
+            origin = masked(self._origin(record, judged), self.secrets)
+            self._tell(verdict, origin)
             finished = True
         finally:
             if not finished and self.status is not None:
                 with _noted(self.notices):
                     self.status.abandon()
-        return Posted(verdict, self.notices)
+        return Posted(verdict, self.notices, None if origin.paired else origin.suite)
 
     def _judged(self) -> tuple[Measured | None, Verdict]:
         try:
@@ -158,6 +161,7 @@ class _Posting:
             suite=self.job.trusted.shown,
             pull=self.subject.pull,
             hardware=head.fingerprint.hardware_key if head is not None else "",
+            paired=isinstance(record, AbRecord),
             changed=self._changed(verdict.suite),
         )
 

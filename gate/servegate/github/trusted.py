@@ -10,7 +10,7 @@ from servegate.ab.record import AbRecord
 from servegate.bundle import judge
 from servegate.errors import ServegateError, UsageError
 from servegate.github.artifact import Measured
-from servegate.repository import commit_of, root_of
+from servegate.repository import commit_of, path_in_repository
 from servegate.suite.loading import load_suite
 from servegate.verdict import EXIT_CODES, Comparison, Outcome, Verdict
 
@@ -30,18 +30,12 @@ class Trusted:
     @property
     def shown(self) -> str:
         """The suite as it is typed in the repository's top folder."""
-        return self._in_repository(self.suite) or self.suite.name
+        return path_in_repository(self.suite) or self.suite.name
 
     def watched(self, suite_name: str) -> tuple[str, ...]:
         """Paths in the repository that decide the verdict: a pull request that changes them is told so."""
-        paths = (self._in_repository(path) for path in (self.suite, self.baselines / suite_name))
+        paths = (path_in_repository(path) for path in (self.suite, self.baselines / suite_name))
         return tuple(path for path in paths if path is not None)
-
-    def _in_repository(self, path: Path) -> str | None:
-        root = root_of(self.suite.parent) if self.suite.parent.is_dir() else None
-        if root is None or not path.resolve().is_relative_to(root.resolve()):
-            return None
-        return path.resolve().relative_to(root.resolve()).as_posix()
 
 
 def verdict_of(record: Measured, trusted: Trusted) -> Verdict:

@@ -17,6 +17,7 @@ from servegate.files import read_model, write_model
 from servegate.model import Model
 from servegate.pytest_plugin import timing
 from servegate.pytest_plugin.session import Session
+from servegate.render import commands
 from servegate.render.terminal import Next
 from servegate.suite.loading import load_suite
 from servegate.verdict import Verdict
@@ -43,7 +44,10 @@ class SuiteRun(Model):
         """For the end of the report: one on the suite, and what belongs to it."""
         if self.verdict is None:
             return (f"{self.suite}: baselines written", *self.changes)
-        return (f"{self.suite}: {self.verdict.headline}", f"look closer: servegate explain {self.report}")
+        return (
+            f"{self.suite}: {self.verdict.headline}",
+            f"look closer: {commands.explain(self.report or '')}",
+        )
 
 
 def run_once(session: Session, path: Path) -> SuiteRun:

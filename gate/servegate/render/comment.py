@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from servegate.render import words
+from servegate.render import commands, words
 from servegate.render.escape import Markdown
 from servegate.render.markdown import MARKS, environment, names
 from servegate.render.view import Group, View, allowed, fails, judged, name, view
@@ -33,6 +33,8 @@ class Origin:
     """As it is typed in the repository."""
     pull: int | None = None
     hardware: str = ""
+    paired: bool = False
+    """Base was measured beside head: there is no stored baseline to accept a change in."""
     changed: tuple[str, ...] = ()
     """Files that decide the verdict and that the pull request changes."""
 
@@ -120,7 +122,6 @@ def tell(verdict: Verdict, shape: Shape) -> Told:
 
 
 def _render(verdict: Verdict, origin: Origin, marker: str, told: Told) -> str:
-    checkout = f"git fetch origin pull/{origin.pull}/head && git checkout {origin.head_sha} && "
     text = (
         environment()
         .get_template("comment.md.jinja")
@@ -130,9 +131,10 @@ def _render(verdict: Verdict, origin: Origin, marker: str, told: Told) -> str:
             origin=origin,
             marker=Markdown(marker),
             mark=Markdown(MARKS.get(verdict.outcome, "❌")),
-            failing=verdict.outcome is not Outcome.PASS,
-            reproduce=f"{checkout if origin.pull else ''}servegate check {origin.suite}",
-            accept=f"servegate baseline update {origin.suite}",
+            reproduce=_reproduce(origin),
+            accept=commands.accept(origin.suite)
+            if verdict.outcome is not Outcome.PASS and not origin.paired
+            else "",
             run=Markdown(f"[{origin.run_name}]({origin.run_url})"),
             name=name,
             names=names,
@@ -144,6 +146,16 @@ def _render(verdict: Verdict, origin: Origin, marker: str, told: Told) -> str:
         )
     )
     return text.strip() + "\n"
+
+
+def _reproduce(origin: Origin) -> str:
+    """From any clone of the repository."""
+    measure, base = commands.check(origin.suite), ""
+    if origin.paired and origin.base_sha is not None:
+        measure, base = commands.ab(origin.suite, origin.base_sha), f" {origin.base_sha}"
+    if origin.pull is None:
+        return measure
+    return f"git fetch origin pull/{origin.pull}/head{base} && git checkout {origin.head_sha} && {measure}"
 
 
 def _worst_first(seen: View, verdict: Verdict) -> tuple[Row, ...]:

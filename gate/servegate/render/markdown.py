@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from servegate.render import words
+from servegate.render import commands, words
 from servegate.render.escape import Markdown, code, prose
 from servegate.render.view import Group, allowed, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Verdict
@@ -24,7 +24,7 @@ def render(verdict: Verdict, *, suite: str | None = None, everything: bool = Fal
             verdict=verdict,
             seen=view(verdict, everything),
             mark=Markdown(MARKS.get(verdict.outcome, "❌")),
-            accept=f"servegate baseline update {suite or 'SUITE'}",
+            accept=commands.accept(suite) if suite and verdict.outcome is not Outcome.PASS else "",
             name=name,
             names=names,
             pair=words.pair,

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from servegate.render import words
+from servegate.render import commands, words
 from servegate.render.escape import clean, defuse
 from servegate.render.view import Group, View, allowed, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Row, State, Verdict
@@ -39,6 +39,7 @@ class Next:
     """Where the reader can go from here, as paths to type."""
 
     suite: str | None = None
+    """Whose stored baselines could take a change; None where the verdict came from none."""
     verdict: str | None = None
 
 
@@ -159,8 +160,8 @@ def _environment(console: Console, verdict: Verdict) -> None:
 def _next_steps(console: Console, verdict: Verdict, follow: Next) -> None:
     """Commands to copy: never broken into two lines."""
     if follow.verdict:
-        line = f"look closer:            servegate explain {clean(follow.verdict)}"
+        line = f"look closer:            {clean(commands.explain(follow.verdict), 600)}"
         console.print(Text(line), soft_wrap=True)
     if follow.suite and verdict.outcome in (Outcome.REGRESSED, Outcome.NO_DATA):
-        line = f"accept, if it is meant: servegate baseline update {clean(follow.suite)}"
+        line = f"accept, if it is meant: {clean(commands.accept(follow.suite), 600)}"
         console.print(Text(line), soft_wrap=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from repositories import PROMPTS, SUITE, commit, git, repository, write_engine
 
+from servegate.ab.record import read_ab_record
 from servegate.cli.main import exit_code
 from servegate.history import courses
 from servegate.masking import ANSWERS_NOTE
@@ -53,6 +54,8 @@ def test_a_slower_head_is_found_and_explained_from_what_was_saved(
     row = next(r for r in stored().comparison.rows if r.metric == "decode_p95")
     assert json.loads(out)["exit_code"] == 1
     assert (row.state, row.change) == (State.REGRESSED, pytest.approx(0.3))
+    arms = read_ab_record(Path("out/ab.json"))
+    assert (arms.base.suite_path, arms.head.suite_path) == ("suite.yaml", "suite.yaml")
     lengths = next(r for r in stored().comparison.rows if r.metric == "completion_tokens")
     assert lengths.state is State.PASS
     notes = "\n".join(stored().comparison.notes)

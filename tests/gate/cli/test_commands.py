@@ -1,6 +1,7 @@
 """The commands, end to end, on a target that needs no engine."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fake_target import FakeTarget
 from servegate import pipeline
 from servegate.cli.main import exit_code
 from servegate.errors import UsageError
+from servegate.files import read_record
 from servegate.verdict import Verdict
 
 MACHINE = {"cpu": "a CPU", "cores": "2", "memory": "8 GiB", "os": "Linux x86_64"}
@@ -114,6 +116,14 @@ def test_interrupt_keeps_what_was_measured_and_never_passes(baselined: str, targ
     record = json.loads((Path(baselined).parent / "out" / "record.json").read_text())
     assert record["complete"] is False
     assert [workload["name"] for workload in record["workloads"]] == ["behaviour"]
+
+
+def test_a_record_names_its_suite_as_it_is_typed_in_the_repository(tmp_path: Path, target) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=60)
+    suites = tmp_path / "my suites"
+    assert exit_code(["init", str(suites)]) == 0
+    assert exit_code(["check", str(suites / "servegate.yaml"), "--out", str(tmp_path / "out")]) == 3
+    assert read_record(tmp_path / "out" / "record.json").suite_path == "my suites/servegate.yaml"
 
 
 def test_run_then_compare(baselined: str, target, tmp_path: Path, capsys) -> None:

@@ -35,7 +35,9 @@ def test_a_regression_exits_with_one_and_fails_the_status(
     assert "servegate baseline update servegate.yaml" in github.bodies[0]
     assert github.states == ["pending", "failure"]
     assert github.statuses[-1][1]["context"] == "servegate/default"
-    assert "::error title=servegate::FAIL" in capfd.readouterr().out
+    log = capfd.readouterr().out
+    assert "accept, if it is meant: servegate baseline update servegate.yaml\n" in log
+    assert "::error title=servegate::FAIL" in log
 
 
 def test_the_artifact_may_lie_on_disk(job: Job, post: Post, github: FakeGitHub) -> None:

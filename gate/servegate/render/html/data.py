@@ -46,6 +46,8 @@ class Report:
     holds: bool
     """Do the saved files give this verdict when it is computed again?"""
     suite: Suite
+    suite_path: str | None
+    """In its repository, where that is known."""
     base: tuple[Facts, ...]
     """One for paired arms; of stored baselines up to two; none where there are none yet."""
     head: Facts
@@ -77,6 +79,7 @@ def read(directory: Path, secrets: Secrets = SHAPES_ALONE) -> Report:
         verdict=found.stored,
         holds=found.holds,
         suite=suite,
+        suite_path=head_record.suite_path,
         base=base,
         head=head,
         paired=paired,

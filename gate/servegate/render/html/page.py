@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from servegate.facts import Facts
 from servegate.history import Course
-from servegate.render import words
+from servegate.render import commands, words
 from servegate.render.html.answers import Answer, lengths_chart, logprob_charts, trade_charts
 from servegate.render.html.changes import changes_chart
 from servegate.render.html.data import Report, Workload
@@ -87,6 +87,7 @@ def render(report: Report, history: Sequence[Course] | None = None) -> str:
             else None,
             reasons=sorted({facts.reason for facts in report.base if facts.reason}),
             steps=_next_steps(report),
+            history_command=commands.history(report.suite_path),
             name=name,
             pair=words.pair,
             change=_change,
@@ -184,17 +185,17 @@ def _where(facts: Facts) -> str:
 
 
 def _next_steps(report: Report) -> list[tuple[str, str]]:
-    """(why, command to type). The suite's own path is not in what was saved."""
+    """(why, command to type)."""
     commit = report.head.commit
     steps = [("Measure this commit", f"git checkout {commit.sha}")] if commit else []
     if report.paired:
         base = report.base[0].commit
-        steps.append(("Measure both arms again", f"servegate ab SUITE --base {base.sha if base else 'REF'}"))
+        steps.append(("Measure both arms again", commands.ab(report.suite_path, base.sha if base else "REF")))
     else:
-        steps.append(("Measure and judge again", "servegate check SUITE"))
+        steps.append(("Measure and judge again", commands.check(report.suite_path)))
     steps.append(("Compute this verdict from its files", "servegate explain OUT/verdict.json"))
     if report.verdict.outcome in (Outcome.REGRESSED, Outcome.NO_DATA) and not report.paired:
-        steps.append(("Accept it, if it is meant", "servegate baseline update SUITE"))
+        steps.append(("Accept it, if it is meant", commands.accept(report.suite_path)))
     return steps
 
 
