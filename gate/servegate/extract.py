@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
-from servegate.facts import Facts, ForcedFacts, PromptFacts, Sample, WorkloadFacts
+from servegate.facts import Facts, PromptFacts, Sample, WorkloadFacts
 from servegate.load import in_words, is_contended
 from servegate.metrics.context import Context
 from servegate.metrics.quality import check_answers
+from servegate.metrics.repeats import NO_REASON, answer_facts, forced_facts, rounded
 from servegate.metrics.table import METRICS, MetricSpec
 from servegate.metrics.timeline import failure
 from servegate.record import RequestRecord, RunRecord, WorkloadRecord
 from servegate.suite.schema import MachinePrices, Suite
-
-NO_REASON = "unknown"
-"""Finish reason of an answer whose target gave none."""
 
 
 def facts(record: RunRecord, suite: Suite | None = None) -> Facts:
@@ -57,12 +54,8 @@ def _workload_facts(workload: WorkloadRecord, record: RunRecord, suite: Suite | 
         prompts={r.id: _prompt_facts(r) for r in first_round if is_reference and _has_exact_answer(r)},
         failed={r.id: error for r in first_round if (error := failure(r)) is not None},
         finish_reasons=dict(Counter(request.finish_reason or NO_REASON for request in context.answers)),
-        forced={
-            score.prompt_id: ForcedFacts(
-                completion_ids=tuple(score.completion_ids), logprobs=_rounded(score.logprobs)
-            )
-            for score in workload.forced
-        },
+        forced=forced_facts(workload.forced),
+        answers=answer_facts(workload.rounds) if is_reference else {},
         quality=quality,
         contended=None if is_reference else _contended(workload),
     )
@@ -92,11 +85,6 @@ def _prompt_facts(request: RequestRecord) -> PromptFacts:
         finish_reason=request.finish_reason or NO_REASON,
         prompt_tokens=request.usage.prompt_tokens if request.usage is not None else 0,
         completion_ids=tuple(request.token_ids or ()),
-        logprobs=_rounded(request.logprobs or ()),
+        logprobs=rounded(request.logprobs or ()),
         near_ties=request.near_ties,
     )
-
-
-def _rounded(logprobs: Iterable[float]) -> tuple[float, ...]:
-    """10 decimals: below what reference numerics hold across machines. ``+ 0.0`` turns -0.0 into 0.0."""
-    return tuple(round(value, 10) + 0.0 for value in logprobs)

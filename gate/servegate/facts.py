@@ -47,11 +47,25 @@ class PromptFacts(Model):
         return self
 
 
+class AnswerFacts(Model):
+    """Every answer to one prompt: an entry for each round, None where it has no usable answer."""
+
+    lengths: tuple[Count | None, ...]
+    """Completion tokens."""
+    finish_reasons: tuple[str | None, ...]
+    distinct: Count
+    """Token-id sequences that differ from each other."""
+    logprob_spread: float = 0.0
+    """Largest difference, in nat, of one position's logprob between answers with equal token ids."""
+
+
 class ForcedFacts(Model):
     """Teacher-forced logprobs of the base's completion under the head."""
 
     completion_ids: tuple[Token, ...]
     logprobs: tuple[float, ...]
+    again: tuple[tuple[float, ...], ...] = ()
+    """The same completion scored again: tells whether scores repeat themselves."""
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> ForcedFacts:
@@ -67,7 +81,10 @@ class QualityFact(Model):
     check: str
     """The check in words, such as ``contains "30 days"``."""
     passed: bool
+    """By every answer."""
     detail: str = ""
+    passes: tuple[bool, ...] = ()
+    """Of each answer, where there are several."""
 
 
 class WorkloadFacts(Model):
@@ -81,6 +98,10 @@ class WorkloadFacts(Model):
     finish_reasons: dict[str, Count] = {}
     """Answered requests by finish reason, over all rounds."""
     forced: dict[str, ForcedFacts] = {}
+    answers: dict[str, AnswerFacts] = {}
+    """By request id. Kept for reference numerics where there is more than one round."""
+    rounds_a_run: Count | None = None
+    """Where rounds of several processes were put together: how many each of them gave."""
     quality: tuple[QualityFact, ...] = ()
     contended: str | None = None
     """Who else held the machine during a measured round, in words: its times are no ground for a verdict."""

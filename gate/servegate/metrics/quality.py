@@ -42,11 +42,12 @@ def check_answers(workload: WorkloadRecord, checks: Sequence[QualityCheck]) -> t
 
 
 def quality_pass_rate(workload: WorkloadRecord, context: Context) -> Sample | None:
-    """Checks that passed / all checks."""
+    """Checks that passed / all checks; of several answers to a prompt, the share that passed."""
     facts = context.quality
     if not facts:
         return None
-    return Sample(value=stable(sum(fact.passed for fact in facts) / len(facts)), n=len(facts))
+    passed = sum(sum(fact.passes) / len(fact.passes) if fact.passes else fact.passed for fact in facts)
+    return Sample(value=stable(passed / len(facts)), n=len(facts))
 
 
 def in_words(check: QualityCheck) -> str:
@@ -70,17 +71,23 @@ def _fact(prompt_id: str, check: QualityCheck, requests: Sequence[RequestRecord]
     words = in_words(check)
     if not requests:
         return QualityFact(prompt_id=prompt_id, check=words, passed=False, detail="the prompt was not sent")
-    for request in requests:
-        error = failure(request)
-        if error is not None:
-            detail: str | None = f"no answer: {error}"
-        elif request.text is None:
-            detail = "the answer's text is not in the record"
-        else:
-            detail = test(request.text)
-        if detail is not None:
-            return QualityFact(prompt_id=prompt_id, check=words, passed=False, detail=detail)
-    return QualityFact(prompt_id=prompt_id, check=words, passed=True)
+    faults = [_fault(request, test) for request in requests]
+    return QualityFact(
+        prompt_id=prompt_id,
+        check=words,
+        passed=not any(faults),
+        detail=next(filter(None, faults), ""),
+        passes=tuple(fault is None for fault in faults) if len(faults) > 1 else (),
+    )
+
+
+def _fault(request: RequestRecord, test: Callable[[str], str | None]) -> str | None:
+    error = failure(request)
+    if error is not None:
+        return f"no answer: {error}"
+    if request.text is None:
+        return "the answer's text is not in the record"
+    return test(request.text)
 
 
 def _test(check: QualityCheck) -> Callable[[str], str | None]:

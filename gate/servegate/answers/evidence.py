@@ -1,0 +1,178 @@
+"""What two tests say of a row: by how much answers moved, and how far they lie apart.
+
+The shift says by how much head's answers lie above base's, on average. The excess says how much further
+answers of different arms lie apart than answers of one arm, and sees what a mean hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from servegate.stats.distributions import Comparison, compare, location
+from servegate.stats.runs import compare_runs, runs_needed, shift_of_runs
+from servegate.stats.signedrank import Shift
+from servegate.verdict import State
+
+ALPHA: Final = 0.005
+"""Chance that any row of a suite regresses although both arms answer alike; its tests share it equally."""
+MOST_UNITS: Final = 64
+"""Answers or runs of an arm that count: more tell little, and each is held against every other."""
+MOST_MORE: Final = 100
+"""Times the answers there are: where it takes more than that to decide, none would."""
+
+Answers = Mapping[str, Sequence[Any]]
+"""By base's prompt id an entry for each round; None where it has no usable answer."""
+Units = dict[str, list[tuple[Any, ...] | None]]
+"""By prompt what can be exchanged between arms: one answer, or all answers of one run."""
+Worse = Literal["up", "down", "either"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of two arms, ready to be tested."""
+
+    base: Answers
+    head: Answers
+    distance: Callable[[Any, Any], float]
+    number: Callable[[Any], float] | None
+    """What is averaged for the shift; None where an answer is no number."""
+    worse: Worse
+    rounds_a_run: tuple[int, int] | None
+    """Of base and head, where several processes of each were measured: whole runs are then exchanged."""
+    alpha: float
+    """Of each test."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The answer, in the unit of one answer."""
+
+    state: State
+    excess: Comparison
+    shift: Shift | None
+    tolerance: float
+    mean: float
+    """Of base's answers; 0 where they are no numbers."""
+    units: tuple[int, int]
+    """Answers a prompt, or runs, of base and head."""
+    by_run: bool
+    needed: int | None
+    """Of them in each arm to decide; None if decided, or if no number of them would."""
+
+    @property
+    def moved(self) -> bool:
+        """Does the shift alone lie beyond the tolerance, up or down?"""
+        return self.shift is not None and (
+            self.shift.low > self.tolerance or self.shift.high < -self.tolerance
+        )
+
+
+def examine(question: Question, tolerance: Callable[[float, int], float]) -> Seen:
+    """Both tests, held against ``tolerance(mean of base's answers, prompts)``.
+
+    Regressed where a test lies beyond the tolerance on the bad side, pass where both lie within it,
+    inconclusive otherwise. Raises InvalidSamplesError where the answers cannot be compared.
+    """
+    sizes = question.rounds_a_run
+    base = _units(question.base, sizes[0] if sizes else None)
+    head = _units(question.head, sizes[1] if sizes else None)
+    shared = [prompt for prompt in base if prompt in head]
+    mean, shift = 0.0, None
+    if question.number is not None:
+        before, after = (_numbers(units, question.number) for units in (base, head))
+        known = [number for prompt in shared for number in before[prompt] if number is not None]
+        mean = fmean(known) if known else 0.0
+    limit = tolerance(mean, max(len(shared), 1))
+    rule: dict[str, Any] = {"tolerance": limit, "alpha": question.alpha, "seed": question.seed}
+    excess = (compare_runs if sizes else compare)(base, head, _lifted(question.distance), **rule)
+    if question.number is not None:
+        shift = (
+            shift_of_runs(before, after, alpha=question.alpha)
+            if sizes
+            else location(before, after, alpha=question.alpha, seed=question.seed)
+        )
+    units = (_most(base), _most(head))
+    state = _state(excess, shift, limit, question.worse)
+    return Seen(
+        state=state,
+        excess=excess,
+        shift=shift,
+        tolerance=limit,
+        mean=mean,
+        units=units,
+        by_run=sizes is not None,
+        needed=_needed(excess, shift, limit, units, question) if state is State.INCONCLUSIVE else None,
+    )
+
+
+def _units(answers: Answers, size: int | None) -> Units:
+    """Each answer alone, or ``size`` successive ones as a run; a run that lacks one is None."""
+    found: Units = {}
+    for prompt, given in answers.items():
+        if size is None:
+            runs: list[tuple[Any, ...]] = [(answer,) for answer in given if answer is not None]
+        else:
+            runs = [tuple(given[start : start + size]) for start in range(0, len(given) - size + 1, size)]
+        found[prompt] = [None if None in run else run for run in runs[:MOST_UNITS]]
+    return found
+
+
+def _numbers(units: Units, number: Callable[[Any], float]) -> dict[str, list[Any]]:
+    return {
+        prompt: [None if unit is None else fmean(map(number, unit)) for unit in given]
+        for prompt, given in units.items()
+    }
+
+
+def _lifted(distance: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
+    """Between two runs: the mean over pairs of their answers."""
+    return lambda left, right: fmean(distance(a, b) for a, b in product(left, right))
+
+
+def _most(units: Units) -> int:
+    return max(map(len, units.values()), default=0)
+
+
+def _state(excess: Comparison, shift: Shift | None, limit: float, worse: Worse) -> State:
+    """A distance has no direction: its change counts as one for the better where the shift's centre does."""
+    better = shift is not None and (shift.estimate < 0 if worse == "up" else shift.estimate > 0)
+    better = better and worse != "either"
+    beyond = shift is not None and (
+        (worse != "down" and shift.low > limit) or (worse != "up" and shift.high < -limit)
+    )
+    if beyond or (excess.state == "changed" and not better):
+        return State.REGRESSED
+    within = limit if limit > 0 else excess.floor
+    no_worse = shift is None or (
+        (worse == "down" or shift.high <= within) and (worse == "up" or shift.low >= -within)
+    )
+    if better and excess.state == "changed":
+        return State.IMPROVED
+    return State.PASS if no_worse and excess.state == "same" else State.INCONCLUSIVE
+
+
+def _needed(
+    excess: Comparison, shift: Shift | None, limit: float, units: tuple[int, int], question: Question
+) -> int | None:
+    """Answers (or runs) of each arm at which the intervals, which shrink with their root, would decide."""
+    here = min(units)
+    fewest = runs_needed(question.alpha) if question.rounds_a_run else here
+    if here < fewest:
+        return fewest
+    within = limit if limit > 0 else excess.floor
+    undecided = [(excess.excess, *excess.interval)] if excess.interval[1] > within else []
+    if shift is not None and max(-shift.low, shift.high) > within:
+        undecided.append((abs(shift.estimate), shift.low, shift.high))
+    factor = 1.0
+    for centre, low, high in undecided:
+        room, half = max(within - centre, centre - limit), (high - low) / 2
+        if room <= 0 or half > room * MOST_MORE**0.5:
+            return None
+        factor = max(factor, (half / room) ** 2)
+    return max(ceil(here * factor), here + 1)
