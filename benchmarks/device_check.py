@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -196,7 +197,7 @@ def measure_small(check: Check, copy_rate: float) -> None:
 
         def draw(top_k: torch.Tensor = top_k, top_p: float = top_p) -> object:
             return k.sample(
-                logits, per_row(0.7), top_k, per_row(top_p), per_row(0.0), integers[1], integers[2]
+                logits, per_row(0.7), top_k, per_row(top_p), per_row(-math.inf), integers[1], integers[2]
             )
 
         check.add(f"sample 64 rows of 128k, {name}", check.seconds(draw, 5) * 1e6, "us")

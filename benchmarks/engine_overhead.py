@@ -13,16 +13,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from servegate_engine import engine as engine_module
+from servegate_engine import sampling
 from servegate_engine.batch import StepBatch
 from servegate_engine.config import EngineConfig
 from servegate_engine.engine import Engine
-from servegate_engine.request import Request, SamplingParams
+from servegate_engine.request import Request, SamplingParams, TokenLogprob
+from servegate_engine.sampling import SampleRow
 
 PROMPT_TOKENS = 100
 
@@ -36,6 +38,9 @@ class StubModel:
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
         return self.logits[: len(batch.logit_rows)]
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
+        return sampling.sample(logits, rows)
 
     def describe(self) -> dict[str, str]:
         return {"device": "stub"}
@@ -64,7 +69,8 @@ def measure(num_running: int, vocab_size: int, steps: int) -> dict[str, float]:
         max_batched_tokens=num_running * PROMPT_TOKENS,
         max_queue=num_running,
     )
-    engine = Engine(StubModel(vocab_size, num_running), config, vocab_size=vocab_size, max_position=100_000)
+    model = StubModel(vocab_size, num_running)
+    engine = Engine(model, config, vocab_size=vocab_size, max_position=100_000)
     for i in range(num_running):
         prompt = tuple((i + 31 * j) % vocab_size for j in range(PROMPT_TOKENS))
         engine.add(Request(f"r{i}", prompt, SamplingParams(max_tokens=100_000)))
@@ -74,11 +80,11 @@ def measure(num_running: int, vocab_size: int, steps: int) -> dict[str, float]:
     parts = {
         "scheduler": Timed(engine._scheduler.schedule),
         "batch": Timed(engine_module.build_batch),
-        "sampler": Timed(engine_module.sample),
+        "sampler": Timed(model.sample),
     }
     engine._scheduler.schedule = parts["scheduler"]  # type: ignore[method-assign]
     engine_module.build_batch = parts["batch"]
-    engine_module.sample = parts["sampler"]
+    model.sample = parts["sampler"]  # type: ignore[method-assign]
     step = Timed(engine.step)
     samples: dict[str, list[int]] = {name: [] for name in (*parts, "rest", "step")}
     for _ in range(steps):
@@ -88,7 +94,6 @@ def measure(num_running: int, vocab_size: int, steps: int) -> dict[str, float]:
         samples["rest"].append(step.last_ns - sum(part.last_ns for part in parts.values()))
         samples["step"].append(step.last_ns)
     engine_module.build_batch = parts["batch"].function
-    engine_module.sample = parts["sampler"].function
     return {name: statistics.median(values) / 1000 for name, values in samples.items()}
 
 

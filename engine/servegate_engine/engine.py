@@ -25,7 +25,7 @@ from servegate_engine.detokenizer import Detokenizer, Released, TokenBytes
 from servegate_engine.errors import ConfigError, InvariantError, RequestError
 from servegate_engine.planning import build_batch
 from servegate_engine.request import Counters, FinishReason, Request, RequestEvent, TokenLogprob
-from servegate_engine.sampling import SampleRow, sample
+from servegate_engine.sampling import SampleRow
 from servegate_engine.scheduler import Scheduler
 
 
@@ -195,7 +195,7 @@ class Engine:
         rows: list[SampleRow] = []
         for live, positions in zip(lives, wanted, strict=True):
             rows += _sample_rows(live, positions)
-        results = sample(self._backend.forward(batch), rows)
+        results = self._backend.sample(self._backend.forward(batch), rows)
         now_ns = self._clock.now_ns()
         first = 0
         for live, positions in zip(lives, wanted, strict=True):

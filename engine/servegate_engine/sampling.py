@@ -138,9 +138,7 @@ def _choose(raw: torch.Tensor, best: torch.Tensor, rows: Sequence[SampleRow]) ->
 
 def _draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     """As :func:`_choose`, for rows that need more than an argmax. ``logits`` is overwritten."""
-    _suppress(logits, rows)
-    _penalise(logits, rows)
-    tokens = _argmax(logits)
+    tokens = _argmax(edit(logits, rows))
     peak = logits.gather(1, tokens[:, None])
     warm = [i for i, row in enumerate(rows) if not row.is_greedy]
     if warm:
@@ -153,6 +151,13 @@ def _draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
         noise.clamp_(max=_LARGEST)  # it can be inf (see noise.py), and -inf + inf would be NaN
         tokens[warm] = _argmax(noise.add_(scaled))
     return tokens.masked_fill_(peak[:, 0] == -math.inf, -1)
+
+
+def edit(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """Steps 2 to 4, in place, of float64 ``logits`` [S, V] on any device, which it returns."""
+    _suppress(logits, rows)
+    _penalise(logits, rows)
+    return logits
 
 
 def _suppress(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
@@ -212,11 +217,13 @@ def _keep_top_k_top_p(scaled: torch.Tensor, params: Sequence[SamplingParams]) ->
         # A token is needed if the mass of those before it falls short of p.
         nucleus = 1 + (mass < (top_p * total)[:, None]).sum(axis=1)
         count = np.minimum(np.where(top_p < 1.0, nucleus, vocab_size), limit)
-        settled = (count <= width).nonzero()[0]
+        # A row whose top-k is beyond the shortlist: the mass of its k tokens is not known yet.
+        cut_short = (limit > width) & (limit < vocab_size) & (top_p < 1.0)
+        settled = ((count <= width) & ~cut_short).nonzero()[0]
         if len(settled):
             counts = torch.from_numpy(count[settled]).to(part.device)
             scaled[[rows[i] for i in settled]] = _keep_first(part[settled], counts, highest[settled])
-        rows = [rows[i] for i in (count > width).nonzero()[0]]
+        rows = [rows[i] for i in ((count > width) | cut_short).nonzero()[0]]
         width = vocab_size
 
 

@@ -15,8 +15,17 @@ from servegate_kernels.launcher import ACCUMULATOR_OF, ELEMENT_OF, Argument, Lau
 from servegate_kernels.plan import RowPlan
 from servegate_kernels.sources import HEAD_SIZES
 
-_GRID_LIMIT = 65535
-"""Blocks in the second and third grid dimension, a limit of CUDA."""
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+"""Blocks in each grid dimension, by CUDA."""
+
+NOTHING, TOO_WIDE = -1, -2
+"""What ``sample`` gives instead of a token: ``sampling.cu``."""
+
+SHORTLIST = 1024
+"""The most tokens that its top-p sorts."""
+
+LARGEST_VOCABULARY = 256 << 12
+"""``THREADS << LEVELS`` there."""
 
 _TILES = {"DecodeTile": (16, 32, 128), "MediumTile": (64, 64, 128), "LargeTile": (128, 128, 256)}
 """Rows, columns and threads of the tensor-core tiles in matmul.cu."""
@@ -65,6 +74,21 @@ class AttentionPlan:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Of R rows, in nat, on the launcher's device."""
+
+    chosen: torch.Tensor
+    """[R] float64; NaN where no token was given."""
+    margins: torch.Tensor
+    """[R] float64: best minus second best; inf if only one token is possible, NaN if the row has a NaN or
+    +inf, or nothing but -inf."""
+    top_ids: torch.Tensor
+    """[R, top] int64, best first, ties by lower id; -1 where NaN leaves too few."""
+    top: torch.Tensor
+    """[R, top] float64."""
+
+
 class Kernels:
     """The kernels on one device. TypeError: a wrong dtype or device; ValueError: a wrong shape."""
 
@@ -111,8 +135,6 @@ class Kernels:
         partial = self.launcher.empty((rows, heads, plan.splits, head_size), accumulator)
         state = self.launcher.empty((rows, heads, plan.splits, 2), accumulator)
         head_groups = -(-(heads // kv_heads) // plan.heads_per_block)
-        if plan.splits > _GRID_LIMIT or kv_heads * head_groups > _GRID_LIMIT:
-            raise ValueError(f"{plan.splits} splits of {kv_heads} KV heads exceed the grid")
         arguments: list[Argument] = [
             *(queries, key_pool, value_pool),
             *(plan.tables, plan.row_sequence, plan.row_tokens, plan.row_blocks),
@@ -120,9 +142,9 @@ class Kernels:
             *(plan.heads_per_block, plan.block_size, plan.tables.shape[1], plan.splits, scale),
         ]
         grid = (plan.row_blocks.shape[0], kv_heads * head_groups, plan.splits)
-        self.launcher.launch(f"attention_split<{element}, {head_size}, {plan.vectors}>", grid, 128, arguments)
+        self._launch(f"attention_split<{element}, {head_size}, {plan.vectors}>", grid, 128, arguments)
         arguments = [partial, state, plan.row_tokens, out, heads, head_size, plan.splits]
-        self.launcher.launch(f"attention_merge<{element}>", (rows, heads, 1), 128, arguments)
+        self._launch(f"attention_merge<{element}>", (rows, heads, 1), 128, arguments)
         return out
 
     def write_kv(
@@ -151,7 +173,7 @@ class Kernels:
         strides = [self._check.words(x, "the distance of rows", x.stride(0)) for x in (keys, values)]
         if rows:
             arguments: list[Argument] = [keys, values, key_pool, value_pool, slots, words, *strides]
-            self.launcher.launch("kv_write", (rows, 1, 1), 128, arguments)
+            self._launch("kv_write", (rows, 1, 1), 128, arguments)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension of x, rounded once."""
@@ -187,7 +209,7 @@ class Kernels:
         rows = x.numel() // columns
         if rows:
             arguments: list[Argument] = [x, residual, weight, out, total, columns, eps]
-            self.launcher.launch(f"rms_norm<{element}>", (rows, 1, 1), 128, arguments)
+            self._launch(f"rms_norm<{element}>", (rows, 1, 1), 128, arguments)
         return out
 
     def rope(
@@ -212,7 +234,7 @@ class Kernels:
         out = self.launcher.empty(x.shape, x.dtype)
         if rows:
             arguments: list[Argument] = [x, cosines, sines, positions, out, heads, head_size, x.stride(0)]
-            self.launcher.launch(f"rope<{element}>", (rows, 1, 1), 128, arguments)
+            self._launch(f"rope<{element}>", (rows, 1, 1), 128, arguments)
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -223,9 +245,7 @@ class Kernels:
         packs = self._check.words(gate_up, "half a row", width)
         out = self.launcher.empty((rows, width), gate_up.dtype)
         if rows:
-            self.launcher.launch(
-                f"silu_mul<{element}>", (rows, -(-packs // 128), 1), 128, [gate_up, out, width]
-            )
+            self._launch(f"silu_mul<{element}>", (rows, -(-packs // 128), 1), 128, [gate_up, out, width])
         return out
 
     def embedding(self, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -237,7 +257,7 @@ class Kernels:
         words = self._check.words(table, "a row of the table", columns)
         out = self.launcher.empty((rows, columns), table.dtype)
         if rows:
-            self.launcher.launch("embedding", (rows, 1, 1), 128, [table, ids, out, words])
+            self._launch("embedding", (rows, 1, 1), 128, [table, ids, out, words])
         return out
 
     def matmul(
@@ -277,33 +297,31 @@ class Kernels:
             tile = "DecodeTile" if m <= 16 else "MediumTile" if m <= 256 else "LargeTile"
             rows, columns, threads = _TILES[tile]
             name = f"matmul_tensor<{element}, {ELEMENT_OF[out_dtype]}, {tile}>"
-        if -(-n // columns) > _GRID_LIMIT:
-            raise ValueError(f"n = {n} exceeds the grid")
-        self.launcher.launch(
-            name, (-(-m // rows), -(-n // columns), 1), threads, [x, weight, bias, out, m, n, k]
-        )
+        self._launch(name, (-(-m // rows), -(-n // columns), 1), threads, [x, weight, bias, out, m, n, k])
         return out
 
-    def log_softmax(
-        self, logits: torch.Tensor, tokens: torch.Tensor, top: int
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """From logits [R, vocabulary] the logprobs of ``tokens`` [R] (-1: none, NaN) and of the ``top`` best.
-
-        Returns float64 [R], int64 [R, top] best first and ties by lower id, float64 [R, top].
-        """
+    def log_softmax(self, logits: torch.Tensor, tokens: torch.Tensor, top: int) -> Logprobs:
+        """From logits [R, vocabulary] the logprobs of ``tokens`` [R] (negative: none, NaN), the margins, and
+        the ``top`` best."""
         element = self._check.element(logits, "logits")
         rows, vocabulary = self._check.shape(logits, "logits", 2)
         self._check.integers(tokens=tokens)
         self._check.expect(tokens, "tokens", (rows,))
         if not 0 <= top <= vocabulary:
             raise ValueError(f"top {top} of {vocabulary} tokens")
-        chosen = self.launcher.empty((rows,), torch.float64)
-        ids = self.launcher.empty((rows, top), torch.int64)
-        logprobs = self.launcher.empty((rows, top), torch.float64)
+        result = Logprobs(
+            chosen=self.launcher.empty((rows,), torch.float64),
+            margins=self.launcher.empty((rows,), torch.float64),
+            top_ids=self.launcher.empty((rows, top), torch.int64),
+            top=self.launcher.empty((rows, top), torch.float64),
+        )
         if rows:
-            arguments: list[Argument] = [logits, tokens, chosen, ids, logprobs, vocabulary, top]
-            self.launcher.launch(f"log_softmax<{element}>", (rows, 1, 1), 256, arguments)
-        return chosen, ids, logprobs
+            arguments: list[Argument] = [
+                *(logits, tokens, result.chosen, result.margins, result.top_ids, result.top),
+                *(vocabulary, top),
+            ]
+            self._launch(f"log_softmax<{element}>", (rows, 1, 1), 256, arguments)
+        return result
 
     def sample(
         self,
@@ -311,19 +329,22 @@ class Kernels:
         temperature: torch.Tensor,
         top_k: torch.Tensor,
         top_p: torch.Tensor,
-        min_p: torch.Tensor,
+        floors: torch.Tensor,
         seeds: torch.Tensor,
         positions: torch.Tensor,
     ) -> torch.Tensor:
         """Draws one token a row from logits [R, vocabulary], masked tokens -inf -> ids int64 [R].
 
         Per row [R]: temperature float64 (below 1e-5: greedy), top_k int64 (0: off), top_p float64 (1: off),
-        min_p float64 (0: off), seed and position int64. The transforms apply in that order; ties go to the
-        lowest id. -1: all tokens are masked, or a logit is NaN or +inf.
+        floor float64 (log of min_p, -inf: off), seed and position int64. The transforms apply in that order;
+        ties go to the lowest id. ``NOTHING``: all tokens are masked, or a logit is NaN or +inf. ``TOO_WIDE``:
+        top-p needs more than the ``SHORTLIST`` most likely tokens.
         """
         element = self._check.element(logits, "logits")
         rows, vocabulary = self._check.shape(logits, "logits", 2)
-        for name, values in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
+        if vocabulary > LARGEST_VOCABULARY:
+            raise ValueError(f"{vocabulary} tokens: sampling takes at most {LARGEST_VOCABULARY}")
+        for name, values in (("temperature", temperature), ("top_p", top_p), ("floors", floors)):
             self._check.typed(values, name, torch.float64)
             self._check.expect(values, name, (rows,))
         self._check.integers(top_k=top_k, seeds=seeds, positions=positions)
@@ -332,15 +353,16 @@ class Kernels:
         drawn = self.launcher.empty((rows,), torch.int64)
         if rows:
             arguments: list[Argument] = [
-                logits,
-                temperature,
-                top_k,
-                top_p,
-                min_p,
-                seeds,
-                positions,
-                drawn,
-                vocabulary,
+                *(logits, temperature, top_k, top_p, floors, seeds, positions),
+                *(drawn, vocabulary),
             ]
-            self.launcher.launch(f"sample<{element}>", (rows, 1, 1), 256, arguments)
+            self._launch(f"sample<{element}>", (rows, 1, 1), 256, arguments)
         return drawn
+
+    def _launch(
+        self, expression: str, grid: tuple[int, int, int], threads: int, arguments: list[Argument]
+    ) -> None:
+        """Raises ValueError, with the shape that was asked for, where CUDA would say "invalid argument"."""
+        if any(blocks > limit for blocks, limit in zip(grid, _GRID_LIMITS, strict=True)):
+            raise ValueError(f"{expression}: a grid of {' x '.join(map(str, grid))} blocks exceeds CUDA's")
+        self.launcher.launch(expression, grid, threads, arguments)

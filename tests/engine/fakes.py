@@ -13,11 +13,13 @@ from functools import lru_cache
 
 import torch
 
+from servegate_engine import sampling
 from servegate_engine.batch import StepBatch
 from servegate_engine.clock import VirtualClock
 from servegate_engine.config import EngineConfig
 from servegate_engine.engine import Engine
-from servegate_engine.request import FinishReason, Request, RequestEvent, SamplingParams
+from servegate_engine.request import FinishReason, Request, RequestEvent, SamplingParams, TokenLogprob
+from servegate_engine.sampling import SampleRow
 
 VOCAB = 64
 EOS = 1
@@ -67,6 +69,9 @@ class HashBackend:
                 if sequence.start <= row < sequence.start + sequence.length:
                     rows.append(self.logits_of(history[: batch.positions[row] + 1]))
         return torch.tensor(rows, dtype=torch.float64).reshape(-1, VOCAB)
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
+        return sampling.sample(logits, rows)
 
     def describe(self) -> dict[str, str]:
         return {"device": "hash"}

@@ -166,6 +166,13 @@ def test_temperature_zero_is_the_limit_of_the_cold(case: tuple[list[list[float]]
             assert len(set(draw(values, *same))) == 1
 
 
+def test_top_p_is_a_share_of_what_a_long_top_k_kept() -> None:
+    """Also where top-k is longer than the shortlist: 744 tokens hold 0.8 of the best 1500, 884 of all."""
+    logits = [3.0] * 900 + [0.0] * 4100
+    drawn = draw(logits, *seeds(200, temperature=1.0, top_k=1500, top_p=0.8))
+    assert max(drawn) < len(kept(logits, row(temperature=1.0, top_k=1500, top_p=0.8))) == 744
+
+
 # -- a row is alone --------------------------------------------------------------------------------------
 
 MIXED = (

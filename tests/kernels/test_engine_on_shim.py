@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +17,15 @@ from servegate_engine.backends.torch_backend import TorchBackend
 from servegate_engine.config import EngineConfig, ModelConfig
 from servegate_engine.engine import Engine
 from servegate_engine.errors import ConfigError
-from servegate_engine.request import Request, SamplingParams, TokenLogprob
+from servegate_engine.request import FinishReason, Request, SamplingParams, TokenLogprob
 from servegate_kernels.ops import Kernels
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # the engine's toy models and page driver
 
 from paged import Driver
 from toy import TOYS, toy_weights
+
+Result = tuple[list[TokenLogprob], FinishReason | None]
 
 IDS = [(7 * i * i + 3 * i) % 96 for i in range(21)]
 OTHERS = [IDS[5:12], [3], IDS[::-1]]
@@ -68,25 +72,42 @@ def test_bits_do_not_depend_on_pages_chunks_or_neighbours(kernels: Kernels, dtyp
     assert torch.equal(together[-1], expected)
 
 
-def serve(
-    backend: Backend, config: ModelConfig, engine: EngineConfig
-) -> tuple[Engine, dict[str, list[TokenLogprob]]]:
-    """Four requests, greedy and sampled, through scheduler, block pool and sampler."""
-    running = Engine(backend, engine, vocab_size=config.vocab_size, max_position=config.max_position)
-    prompts = [IDS[:4], IDS[:9], IDS[3:6], IDS[::-1][:5]]
-    for i, ids in enumerate(prompts):
-        params = SamplingParams(max_tokens=10, temperature=0.8 * (i % 2), top_p=0.9, top_logprobs=3, seed=i)
+EVERY_KIND: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 0.8, "top_p": 0.9},
+    {"temperature": 1.3, "top_k": 5, "presence_penalty": 0.5},
+    {"repetition_penalty": 1.4, "frequency_penalty": 0.25},
+    {"temperature": 0.7, "top_k": 20, "top_p": 0.6, "min_p": 0.02, "min_tokens": 4},
+    {"temperature": 2.0, "min_p": 0.3},
+)
+"""Sampling parameters of six requests."""
+
+
+def serve(backend: Backend, config: ModelConfig, engine: EngineConfig) -> tuple[Engine, dict[str, Result]]:
+    """Six requests that generate and two that score, through scheduler, block pool and sampler."""
+    running = Engine(
+        backend, engine, vocab_size=config.vocab_size, max_position=config.max_position, eos_token_ids=(7,)
+    )
+    prompts = [IDS[:4], IDS[:9], IDS[3:6], IDS[::-1][:5], IDS[2:4], IDS[7:12]]
+    for i, (ids, changes) in enumerate(zip(prompts, EVERY_KIND, strict=True)):
+        params = SamplingParams(max_tokens=10, top_logprobs=i, seed=i, **changes)
         running.add(Request(id=str(i), prompt_ids=tuple(ids), params=params))
-    results: dict[str, list[TokenLogprob]] = {str(i): [] for i in range(len(prompts))}
+    for i, top in enumerate((0, 4)):
+        params = SamplingParams(temperature=1.0, top_logprobs=top)
+        running.add(Request(f"score {i}", tuple(IDS[:3]), params, score_ids=tuple(IDS[3 + i : 12])))
+    results: dict[str, list[TokenLogprob]] = {}
+    reasons: dict[str, FinishReason | None] = {}
     while running.has_work:
         for event in running.step():
-            results[event.request_id] += event.logprobs
+            results.setdefault(event.request_id, []).extend(event.logprobs)
+            reasons[event.request_id] = event.finish_reason
         running.check()
-    return running, results
+    return running, {name: (tokens, reasons[name]) for name, tokens in results.items()}
 
 
 def test_the_whole_engine_gives_the_torch_backends_tokens_and_logprobs(kernels: Kernels) -> None:
-    """The CUDA engine in small chunks with preemption, against the PyTorch one with room for all."""
+    """The CUDA engine in small chunks with preemption, against the PyTorch one with room for all: greedy and
+    sampled in every way, penalised, kept from stopping, scored."""
     config = toy("qwen3")
     weights = toy_weights(config, torch.float64)
     roomy = EngineConfig(block_size=16, num_blocks=64, numerics="reference")
@@ -101,11 +122,24 @@ def test_the_whole_engine_gives_the_torch_backends_tokens_and_logprobs(kernels: 
     _, expected = serve(TorchBackend(config, weights, roomy), config, roomy)
     engine, results = serve(CudaBackend(config, weights, tight, kernels.launcher), config, tight)
     assert engine.counters.preemptions > 0
-    for name, tokens in expected.items():
-        assert [token.token_id for token in results[name]] == [token.token_id for token in tokens]
-        for mine, other in zip(results[name], tokens, strict=True):
-            assert abs(mine.logprob - other.logprob) < 1e-9
-            assert [x[0] for x in mine.top] == [x[0] for x in other.top]
+    assert results.keys() == expected.keys()
+    for name, (tokens, reason) in expected.items():
+        assert results[name][1] == reason
+        assert_same(results[name][0], tokens)
+
+
+def assert_same(tokens: Sequence[TokenLogprob | None], expected: Sequence[TokenLogprob | None]) -> None:
+    """Ids equal, numbers within the 1e-9 nat that reference numerics promise between CPU and GPU."""
+    assert len(tokens) == len(expected)
+    for mine, other in zip(tokens, expected, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is None or other is None:
+            continue
+        assert mine.token_id == other.token_id
+        assert mine.logprob == pytest.approx(other.logprob, rel=0, abs=1e-9)
+        assert mine.margin == pytest.approx(other.margin, rel=0, abs=1e-9)
+        assert [token_id for token_id, _ in mine.top] == [token_id for token_id, _ in other.top]
+        assert [x for _, x in mine.top] == pytest.approx([x for _, x in other.top], rel=0, abs=1e-9)
 
 
 def test_padding_rows_change_nothing(kernels: Kernels) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import fields
 
 import pytest
 import torch
 from kernel_cases import DTYPES, numbers
 
-from servegate_kernels.ops import Kernels
+from servegate_kernels.ops import TOO_WIDE, Kernels, Logprobs
 
 MASK = (1 << 64) - 1
 
@@ -51,7 +53,8 @@ def draw(
     first_position: int = 0,
 ) -> list[int]:
     rows = logits.shape[0]
-    floats = [torch.full((rows,), x, dtype=torch.float64) for x in (temperature, top_p, min_p)]
+    floor = math.log(min_p) if min_p else -math.inf
+    floats = [torch.full((rows,), x, dtype=torch.float64) for x in (temperature, top_p, floor)]
     positions = torch.arange(first_position, first_position + rows)
     ids = kernels.sample(
         logits,
@@ -147,27 +150,89 @@ def test_log_softmax(kernels: Kernels, dtype: torch.dtype, vocabulary: int) -> N
     logits[1, 1] = -torch.inf
     tokens, top = torch.tensor([2, 1, -1, 0]), min(7, vocabulary)
     expected = logits.double().log_softmax(-1)
-    chosen, ids, logprobs = kernels.log_softmax(logits, tokens, top)
-    assert chosen[1] == -torch.inf
-    assert chosen[2].isnan()
-    torch.testing.assert_close(chosen[[0, 3]], expected[[0, 3], tokens[[0, 3]]], rtol=0, atol=1e-13)
+    result = kernels.log_softmax(logits, tokens, top)
+    assert result.chosen[1] == -torch.inf
+    assert result.chosen[2].isnan()
+    torch.testing.assert_close(result.chosen[[0, 3]], expected[[0, 3], tokens[[0, 3]]], rtol=0, atol=1e-13)
+    best = logits.double().topk(2, dim=-1).values
+    assert torch.equal(result.margins, best[:, 0] - best[:, 1])
     for row in range(4):
         order = sorted(range(vocabulary), key=lambda i: (-logits[row, i].item(), i))[:top]
-        assert ids[row].tolist() == order
-        torch.testing.assert_close(logprobs[row], expected[row, order], rtol=0, atol=1e-13)
+        assert result.top_ids[row].tolist() == order
+        torch.testing.assert_close(result.top[row], expected[row, order], rtol=0, atol=1e-13)
     alone = kernels.log_softmax(logits[3:].clone(), tokens[3:], top)
-    assert all(
-        torch.equal(one, all_rows[3:]) for one, all_rows in zip(alone, (chosen, ids, logprobs), strict=True)
-    )
+    for field in fields(Logprobs):
+        assert torch.equal(getattr(alone, field.name), getattr(result, field.name)[3:])
 
 
 def test_log_softmax_of_a_masked_or_nan_row(kernels: Kernels) -> None:
-    logits = torch.full((2, 5), -torch.inf)
+    logits = torch.full((3, 5), -torch.inf)
     logits[1, 2] = torch.nan
-    chosen, ids, logprobs = kernels.log_softmax(logits, torch.tensor([3, 3]), 5)
-    assert chosen[0] == -torch.inf
-    assert (logprobs[0] == -torch.inf).all()
-    assert ids[0].tolist() == [0, 1, 2, 3, 4]
-    assert chosen[1].isnan()
-    assert ids[1].tolist() == [0, 1, 3, 4, -1]
-    assert logprobs[1].isnan().all()
+    logits[2, 2] = torch.inf
+    result = kernels.log_softmax(logits, torch.tensor([3, 3, 3]), 5)
+    assert result.chosen[0] == -torch.inf
+    assert (result.top[0] == -torch.inf).all()
+    assert result.top_ids[0].tolist() == [0, 1, 2, 3, 4]
+    assert result.chosen[1].isnan()
+    assert result.top_ids[1].tolist() == [0, 1, 3, 4, -1]
+    assert result.top[1].isnan().all()
+    assert result.margins.isnan().all()
+
+
+def test_the_margin_is_inf_where_one_token_is_possible(kernels: Kernels) -> None:
+    logits = torch.tensor([[-torch.inf, 3.0, -torch.inf], [1.0, 1.0, 0.0]])
+    assert kernels.log_softmax(logits, torch.tensor([1, 0]), 0).margins.tolist() == [math.inf, 0.0]
+
+
+@pytest.mark.parametrize("vocabulary", [1025, 5000])
+def test_top_p_gives_up_just_past_its_shortlist(kernels: Kernels, vocabulary: int) -> None:
+    """Equal tokens, all of weight 1: sums are exact, and so is the length of the nucleus."""
+    logits = torch.zeros(1, vocabulary)
+    assert 0 <= draw(kernels, logits, top_p=1024 / vocabulary)[0] < 1024
+    assert draw(kernels, logits, top_p=1025 / vocabulary - 1e-9) == [TOO_WIDE]
+
+
+def halved(masses: list[float]) -> float:
+    """The host sampler's ``_row_sums``, in Python's floats."""
+    while len(masses) > 1:
+        half = (len(masses) + 1) // 2
+        right = [*masses[half:], 0.0]
+        masses = [a + b for a, b in zip(masses[:half], right, strict=False)]
+    return masses[0]
+
+
+@pytest.mark.skipif(
+    "SERVEGATE_KERNEL_TESTS" in os.environ, reason="to the last bit, with the host's exp only"
+)
+@pytest.mark.parametrize("vocabulary", [1300, 2999, 4096])
+def test_top_p_adds_in_the_host_s_order_to_the_last_bit(kernels: Kernels, vocabulary: int) -> None:
+    """Around the p at which the 1025th token becomes needed, each last bit of prefix and total decides."""
+    logits = numbers(3, 1, vocabulary).float()
+    values = logits[0].double().tolist()
+    weights = [math.exp(x - max(values)) for x in values]
+    prefix = 0.0
+    for weight in sorted(weights, reverse=True)[:1024]:
+        prefix += weight
+    total = halved(weights)
+    p = math.nextafter(math.nextafter(prefix / total, 0.0), 0.0)
+    seen = set()
+    for _ in range(5):
+        too_wide = prefix < p * total
+        seen.add(too_wide)
+        assert (draw(kernels, logits, top_p=p) == [TOO_WIDE]) == too_wide
+        p = math.nextafter(p, 1.0)
+    assert len(seen) == 2
+
+
+def test_top_p_of_a_top_k_past_the_shortlist_is_given_up(kernels: Kernels) -> None:
+    """Its mass is that of ``top_k`` tokens, which are not sorted here."""
+    logits = torch.zeros(1, 3000)
+    assert draw(kernels, logits, top_p=0.01, top_k=1025) == [TOO_WIDE]
+    assert 0 <= draw(kernels, logits, top_p=0.01, top_k=1024)[0] < 11
+    assert 0 <= draw(kernels, logits, top_k=1025)[0] < 1025
+
+
+def test_a_grid_that_cuda_refuses_is_one_clear_line(kernels: Kernels) -> None:
+    x = torch.zeros(1, 65536 * 2 * 8 * 128, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"silu_mul<f16>: a grid of 1 x 65536 x 1 blocks exceeds CUDA's"):
+        kernels.silu_mul(x)

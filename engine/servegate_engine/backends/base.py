@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
 from servegate_engine.batch import StepBatch
 from servegate_engine.config import ModelConfig
+from servegate_engine.request import TokenLogprob
+from servegate_engine.sampling import SampleRow
 
 
 class Backend(Protocol):
@@ -20,6 +23,14 @@ class Backend(Protocol):
         """Write K and V of the batch's tokens, and return logits [len(logit_rows), vocab_size].
 
         Called by the engine's one thread. Logits are float64 in reference numerics, float32 in native.
+        """
+        ...
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
+        """Draw, or score the given token of, each row of what ``forward`` gave: as ``sampling.sample``.
+
+        Plain data in and out, so that a backend may keep the logits where they are. Token ids are those of
+        ``sampling.sample``; logprobs and margins within 1e-9 nat.
         """
         ...
 

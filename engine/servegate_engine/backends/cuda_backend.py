@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from servegate_engine.backends import cuda_sampling
 from servegate_engine.batch import StepBatch
 from servegate_engine.config import EngineConfig, ModelConfig, Numerics
 from servegate_engine.errors import ConfigError
 from servegate_engine.models.decoder import Decoder, Weights
 from servegate_engine.models.rope import rope_tables
+from servegate_engine.request import TokenLogprob
+from servegate_engine.sampling import SampleRow
 from servegate_kernels import doctor, resources
 from servegate_kernels.doctor import Problem
 from servegate_kernels.launcher import ACCUMULATOR_OF, ELEMENT_OF, Launcher
@@ -185,6 +188,11 @@ class CudaBackend:
         if decode and self.use_graphs:
             return self._replay(batch, plan)
         return self._run(self._place(batch, plan), batch)
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
+        """See ``Backend``. One copy to the host a step, of a few numbers a row."""
+        return cuda_sampling.sample(self._kernels, logits, rows)
 
     def describe(self) -> dict[str, str]:
         """See ``Backend``."""

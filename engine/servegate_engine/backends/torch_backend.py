@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
 
+from servegate_engine import sampling
 from servegate_engine.backends import onednn
 from servegate_engine.backends.torch_attention import (
     AttentionLayout,
@@ -19,6 +21,8 @@ from servegate_engine.config import EngineConfig, ModelConfig, Numerics
 from servegate_engine.errors import ConfigError
 from servegate_engine.models.decoder import Decoder, Weights
 from servegate_engine.models.rope import rope_tables
+from servegate_engine.request import TokenLogprob
+from servegate_engine.sampling import SampleRow
 
 
 def compute_dtype(numerics: Numerics) -> torch.dtype:
@@ -80,6 +84,9 @@ class TorchBackend:
         self._logit_rows = None if every else torch.tensor(batch.logit_rows, dtype=torch.int64)
         logits = self._model.forward(self, batch)
         return logits if self._reference else logits.float()
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
+        return sampling.sample(logits, rows)
 
     def describe(self) -> dict[str, str]:
         return {

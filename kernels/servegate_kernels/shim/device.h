@@ -47,6 +47,7 @@ inline To same_bits(From x) {
 
 inline float __int_as_float(int x) { return shim::same_bits<float>(x); }
 inline float __uint_as_float(unsigned x) { return shim::same_bits<float>(x); }
+inline unsigned __float_as_uint(float x) { return shim::same_bits<unsigned>(x); }
 inline double __longlong_as_double(long long x) { return shim::same_bits<double>(x); }
 inline long long __double_as_longlong(double x) { return shim::same_bits<long long>(x); }
 using std::max;
