@@ -1,7 +1,8 @@
-"""NVRTC by ctypes: compiles kernels for any architecture on a machine with no GPU and no driver.
+"""NVRTC by ctypes: compiles kernels for any architecture, also on a machine with no GPU and no driver.
 
-CuPy compiles through the same library but only for the device at hand, hence this file. The library comes
-from the ``nvidia-cuda-nvrtc`` or ``nvidia-cuda-nvrtc-cu12`` wheel, or from a toolkit on the loader's path.
+CuPy compiles through the same library, but only for the device at hand, with ``-ftz=true`` added to the flags
+and for no GPU newer than its table. Compiled here, what runs is what was checked. The library comes from the
+``nvidia-cuda-nvrtc`` or ``nvidia-cuda-nvrtc-cu12`` wheel, or from a toolkit on the loader's path.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,16 @@ class Resources:
     """A thread."""
     spill_bytes: int
     """Stores and loads of spilled registers, a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel, ready for the driver."""
+
+    name: str
+    """Its mangled name."""
+    code: bytes
+    """Machine code, or PTX."""
 
 
 @cache
@@ -71,31 +83,73 @@ def architectures() -> tuple[int, ...]:
     return tuple(values)
 
 
+def target(architecture: int) -> str:
+    """What to compile for to run on compute capability ``architecture`` (such as 90): its machine code,
+    ``sm_90``, or where this NVRTC is older than the GPU the newest PTX that it has, such as ``compute_120``,
+    which the driver translates.
+
+    Raises NvrtcError for a GPU older than all that this NVRTC compiles for.
+    """
+    known = architectures()
+    if architecture in known:
+        return f"sm_{architecture}"
+    older = [number for number in known if number < architecture]
+    if not older:
+        raise NvrtcError(
+            f"NVRTC {'.'.join(map(str, version()))} compiles for compute capability {known[0]} and newer, "
+            f"not for {architecture}"
+        )
+    return f"compute_{max(older)}"
+
+
+def compile_kernel(source: str, expression: str, target: str) -> Compiled:
+    """Compiles one kernel for a ``target``. Raises NvrtcError with the compiler's log."""
+    what = "CUBIN" if target.startswith("sm_") else "PTX"
+    with _program(source, [expression]) as program:
+        _compile(program, target, ())
+        code = _bytes(program, f"nvrtcGet{what}Size", f"nvrtcGet{what}")
+        return Compiled(_lowered_name(program, expression), code)
+
+
 def compile_resources(source: str, expressions: Sequence[str], architecture: int) -> dict[str, Resources]:
     """Compiles ``source`` to machine code for ``sm_<architecture>`` and reads what each kernel takes.
 
     expressions: name expressions of the kernels to instantiate. Raises NvrtcError with the compiler's log.
     """
+    with _program(source, expressions) as program:
+        figures = _parse(_compile(program, f"sm_{architecture}", ("--ptxas-options=-v",)))
+        return {expression: figures[_lowered_name(program, expression)] for expression in expressions}
+
+
+@contextmanager
+def _program(source: str, expressions: Sequence[str]) -> Iterator[ctypes.c_void_p]:
     nvrtc, program = library(), ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
     try:
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
-        options = [*FLAGS, f"-arch=sm_{architecture}", "--ptxas-options=-v"]
-        arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        status = nvrtc.nvrtcCompileProgram(program, len(options), arguments)
-        log = _text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-        if status != 0:
-            raise NvrtcError(log)
-        figures = _parse(log)
-        result = {}
-        for expression in expressions:
-            lowered = ctypes.c_char_p()
-            _check(nvrtc.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(lowered)))
-            result[expression] = figures[(lowered.value or b"").decode()]
-        return result
+        yield program
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _compile(program: ctypes.c_void_p, target: str, more: Sequence[str]) -> str:
+    """The compiler's log. Raises NvrtcError with it."""
+    options = [*FLAGS, f"-arch={target}", *more]
+    arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    status = library().nvrtcCompileProgram(program, len(options), arguments)
+    log = (
+        _bytes(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
+    )
+    if status != 0:
+        raise NvrtcError(log)
+    return log
+
+
+def _lowered_name(program: ctypes.c_void_p, expression: str) -> str:
+    lowered = ctypes.c_char_p()
+    _check(library().nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(lowered)))
+    return (lowered.value or b"").decode()
 
 
 _ENTRY = re.compile(
@@ -121,12 +175,12 @@ def _parse(log: str) -> dict[str, Resources]:
     return figures
 
 
-def _text(program: ctypes.c_void_p, size_call: str, text_call: str) -> str:
+def _bytes(program: ctypes.c_void_p, size_call: str, bytes_call: str) -> bytes:
     size = ctypes.c_size_t()
     _check(getattr(library(), size_call)(program, ctypes.byref(size)))
     buffer = ctypes.create_string_buffer(size.value)
-    _check(getattr(library(), text_call)(program, buffer))
-    return buffer.value.decode(errors="replace")
+    _check(getattr(library(), bytes_call)(program, buffer))
+    return buffer.raw
 
 
 def _check(status: int) -> None:

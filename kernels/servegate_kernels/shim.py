@@ -7,12 +7,8 @@ what it checks on the way and what it cannot.
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
-import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +16,7 @@ from pathlib import Path
 import torch
 
 from servegate_kernels import sources
+from servegate_kernels.cache import made_once
 from servegate_kernels.launcher import Argument
 
 _FLAGS = (
@@ -38,14 +35,6 @@ _MESSAGE_BYTES = 1024
 
 class ShimError(RuntimeError):
     """g++ is missing or failed, or a launch broke a rule such as a barrier that not every thread reached."""
-
-
-def cache_folder() -> Path:
-    """Where built libraries go: ``$SERVEGATE_CACHE_DIR``, else ``servegate`` in the user's cache folder."""
-    chosen = os.environ.get("SERVEGATE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "servegate"
 
 
 class HostLauncher:
@@ -129,25 +118,18 @@ def build(text: str, expressions: Sequence[str], *, sanitize: bool = False) -> P
     unit = f'#include "launch.h"\n#line 1 "kernels.cu"\n{text}\n{entries}'
     flags = (*_FLAGS, *(_SANITIZERS if sanitize else ()))
     headers = {name: sources.read(f"shim/{name}") for name in _HEADERS}
-    key = hashlib.sha256(repr((unit, headers, flags, _compiler(), platform.machine())).encode()).hexdigest()[
-        :24
-    ]
-    folder = cache_folder() / "shim"
-    target = folder / f"{key}.so"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{key}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test processes wait for one build
-        if target.exists():
-            return target
+
+    def make(folder: Path) -> None:
         for name, header in headers.items():
-            (Path(scratch) / name).write_text(header, encoding="utf-8")
-        (Path(scratch) / "unit.cpp").write_text(unit, encoding="utf-8")
+            (folder / name).write_text(header, encoding="utf-8")
+        (folder / "unit.cpp").write_text(unit, encoding="utf-8")
         command = ["g++", *flags, "unit.cpp", "-o", "unit.so"]
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ShimError(f"g++ failed:\n{done.stderr[-4000:]}")
-        (Path(scratch) / "unit.so").replace(target)
-    return target
+
+    ingredients = (unit, headers, flags, _compiler(), platform.machine())
+    return made_once("shim", ingredients, make) / "unit.so"
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,26 +64,8 @@ def test_this_machine_has_no_device_and_the_launcher_says_why() -> None:
     assert str(caught.value) == "; ".join(map(str, found))
 
 
-def no_nvrtc() -> None:
-    raise RuntimeError("CuPy failed to load libnvrtc.so.12\nin many words")
-
-
-@pytest.mark.parametrize(
-    ("cupy", "words"),
-    [
-        (None, "CuPy cannot be used: import of cupy halted"),
-        (
-            SimpleNamespace(cuda=SimpleNamespace(nvrtc=SimpleNamespace(getVersion=no_nvrtc))),
-            "CuPy cannot be used: CuPy failed to load libnvrtc.so.12",
-        ),
-    ],
-)
-def test_a_cupy_that_cannot_start_is_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, cupy: object, words: str
-) -> None:
+def test_a_cupy_that_cannot_start_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "gather", lambda: GOOD)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    with pytest.raises(DeviceError) as caught:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(DeviceError, match=r"^CuPy cannot be used: import of cupy halted[^\n]*$"):
         DeviceLauncher()
-    assert str(caught.value).startswith(words)
-    assert "\n" not in str(caught.value)
