@@ -7,7 +7,7 @@ rate limit. Here only what can be repeated is repeated, and nothing waits longer
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 20
 _PAGE: Final = 100
 _VIEWER: Final = "query { viewer { login } }"
+_HIDDEN: Final = "query($ids: [ID!]!) { nodes(ids: $ids) { ... on IssueComment { isMinimized } } }"
 _ACTIONS: Final = "github-actions[bot]"
 
 
@@ -71,6 +72,8 @@ class Comment:
     body: str
     author: str | None
     url: str
+    node: str
+    """Its name in GraphQL."""
 
 
 class GitHub:
@@ -129,6 +132,22 @@ class GitHub:
         with _one_failure("the comments"):
             found = [_comment(comment) for comment in self._all(f"/issues/{pull}/comments")]
         return [comment for comment in found if self._is_mine(comment)]
+
+    def hidden(self, comments: Sequence[Comment]) -> frozenset[int]:
+        """Ids of those among the first hundred that a reader has to unfold, which REST does not tell.
+
+        None where GraphQL is refused: then a hidden comment is edited as if it were not.
+        """
+        asked = comments[:_PAGE]
+        try:
+            with _one_failure("which comments are hidden"):
+                _, answer = self._github.requester.graphql_query(_HIDDEN, {"ids": [c.node for c in asked]})
+                nodes = answer["data"]["nodes"]  # in the order of the ids; null for one that is gone
+                return frozenset(
+                    c.id for c, n in zip(asked, nodes, strict=True) if n and n.get("isMinimized")
+                )
+        except PostingError:
+            return frozenset()
 
     def create_comment(self, pull: int, body: str) -> None:
         """Its author is who writes, should GraphQL not have told."""
@@ -273,4 +292,10 @@ def _pull(data: dict[str, Any]) -> Pull:
 def _comment(data: dict[str, Any]) -> Comment:
     """User and body are null where the account is gone."""
     user = data.get("user") or {}
-    return Comment(int(data["id"]), data.get("body") or "", user.get("login"), str(data["html_url"]))
+    return Comment(
+        id=int(data["id"]),
+        body=data.get("body") or "",
+        author=user.get("login"),
+        url=str(data["html_url"]),
+        node=str(data.get("node_id") or ""),
+    )

@@ -5,6 +5,7 @@
 * A run never overwrites what a later run of the same commit wrote; that the commit is still the head is
   asked right before writing.
 * A create whose answer was lost is looked for before it is sent once more.
+* One that somebody has hidden is not edited where nobody looks: a new one takes its place.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Sticky:
             return Result.STALE
         if mode is Mode.ON_FAILURE and not failing and not mine:
             return Result.NOT_WANTED
+        hidden = self.github.hidden([comment for comment, _ in mine]) if mine else frozenset()
+        mine.sort(
+            key=lambda pair: pair[0].id in hidden
+        )  # the one to keep first: that people see, then oldest
         if mode is Mode.ON_CHANGE and mine and mine[0][1].state == self.marker.state:
             self._remove(mine[1:])
             return Result.UNCHANGED
@@ -63,11 +68,12 @@ class Sticky:
         if mode is Mode.RECREATE:
             self._create(body)
             self._remove(mine)
-        elif mine:
+        elif mine and mine[0][0].id not in hidden:
             self._edit(mine[0][0], body)
             self._remove(mine[1:])
         else:
             self._create(body)
+            self._remove(mine)
             self._settle(body)
         return Result.WRITTEN
 

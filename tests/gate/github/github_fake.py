@@ -64,6 +64,8 @@ class FakeGitHub:
         self.pulls: dict[int, dict[str, Any]] = {}
         self.files: dict[int, list[str]] = {}
         self.comments: list[dict[str, Any]] = []
+        self.hidden: set[int] = set()
+        """Ids of comments that somebody has minimised."""
         self.statuses: list[tuple[str, dict[str, Any]]] = []
         self.parents: dict[str, list[str]] = {MERGE: [BASE, HEAD]}
         self.artifacts: dict[int, list[tuple[str, bytes]]] = {}
@@ -126,6 +128,7 @@ class FakeGitHub:
         comment_id = next(self._ids)
         comment.update(
             id=comment_id,
+            node_id=f"IC_{comment_id}",
             body=body,
             url=f"{self.url}/repos/{REPOSITORY}/issues/comments/{comment_id}",
             html_url=f"https://github.com/{REPOSITORY}/pull/{number}#issuecomment-{comment_id}",
@@ -171,7 +174,7 @@ class FakeGitHub:
                 trouble = self._trouble(method, path)
                 if trouble is not None:
                     return self._lost(trouble)
-                return Answer(200, {"data": {"viewer": {"login": self.login}}})
+                return Answer(200, self._graphql(json.loads(body)))
             if not path.startswith(self.prefix + "/"):
                 self.faults.append(f"{method} {path}: outside {self.prefix}")
                 return Answer(404, {"message": "Not Found"})
@@ -218,6 +221,22 @@ class FakeGitHub:
             if verb == method and found:
                 return act(self, found.groups(), query, body)
         return Answer(404, {"message": "Not Found"})
+
+    def _graphql(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Two questions are answered; as GitHub does, any other with 200 and ``errors``."""
+        if asked["query"] == "query { viewer { login } }":
+            return {"data": {"viewer": {"login": self.login}}}
+        if (
+            asked["query"]
+            != "query($ids: [ID!]!) { nodes(ids: $ids) { ... on IssueComment { isMinimized } } }"
+        ):
+            return {"errors": [{"message": "not a question of this fake"}]}
+        here = {comment["node_id"]: comment["id"] for comment in self.comments}
+        nodes = [
+            {"isMinimized": here[node] in self.hidden} if node in here else None
+            for node in asked["variables"]["ids"]
+        ]
+        return {"data": {"nodes": nodes}}
 
     def _page(self, items: list[Any], query: dict[str, str], path: str) -> Answer:
         size, page = min(int(query.get("per_page", 30)), 100), int(query.get("page", 1))
