@@ -25,6 +25,7 @@ from servegate.errors import MeasurementError, UsageError
 from servegate.extract import facts
 from servegate.files import file_digest, read_model, read_record, write_model, write_record, write_text
 from servegate.record import RunRecord
+from servegate.signals import held
 from servegate.suite.schema import Suite
 from servegate.verdict import Verdict, decide
 
@@ -65,25 +66,27 @@ def judge(record: RunRecord, suite: Suite, baselines: Path) -> Verdict:
 
 
 def save(verdict: Verdict, record: RunRecord, suite: Suite, baselines: Path, out: Path) -> Verdict:
-    """Leave the bundle in ``out``; returns the verdict with its inputs named.
+    """Leave the bundle in ``out``, whole whatever signal comes; returns the verdict with its inputs named.
 
     UsageError where it cannot be written.
     """
-    write_record(out / RECORD, record)
-    write_text(out / SUITE, suite.model_dump_json(indent=2) + "\n")
-    _copy_baselines(baselines / suite.name, out / BASELINES / suite.name)
-    inputs = {name: file_digest(out / name) for name in _inputs(out, suite.name)}
-    verdict = verdict.model_copy(update={"inputs": inputs})
-    write_model(out / VERDICT, verdict)
-    return verdict
+    with held():
+        write_record(out / RECORD, record)
+        _copy_baselines(baselines / suite.name, out / BASELINES / suite.name)
+        return _save_verdict(verdict, suite, out, _inputs(out, suite.name))
 
 
 def save_ab(verdict: Verdict, record: AbRecord, suite: Suite, out: Path) -> Verdict:
     """`save` for paired arms; ``suite`` is the base's, which judged."""
-    write_ab_record(out / AB_RECORD, record)
+    with held():
+        write_ab_record(out / AB_RECORD, record)
+        return _save_verdict(verdict, suite, out, [AB_RECORD, SUITE])
+
+
+def _save_verdict(verdict: Verdict, suite: Suite, out: Path, inputs: list[str]) -> Verdict:
     write_text(out / SUITE, suite.model_dump_json(indent=2) + "\n")
-    inputs = {name: file_digest(out / name) for name in (AB_RECORD, SUITE)}
-    verdict = verdict.model_copy(update={"inputs": inputs})
+    digests = {name: file_digest(out / name) for name in inputs}
+    verdict = verdict.model_copy(update={"inputs": digests})
     write_model(out / VERDICT, verdict)
     return verdict
 

@@ -21,6 +21,7 @@ from servegate.masking import Secrets, without_secrets
 from servegate.plan import ForcedCompletion, Plan, make_plan
 from servegate.record import RunRecord
 from servegate.repository import commit_of, path_in_repository, root_of
+from servegate.signals import held
 from servegate.suite.loading import LoadedSuite, load_suite
 from servegate.suite.schema import Suite
 from servegate.targets.base import Progress, open_target
@@ -128,7 +129,8 @@ def update_baselines(
     new = facts(record, loaded.suite)
     old = load_baseline(baselines, loaded.suite.name, record.fingerprint.hardware_key)
     changes = plan_update(old, new)
-    written = write_baseline(baselines, new, reason, in_ci=in_ci)
+    with held():
+        written = write_baseline(baselines, new, reason, in_ci=in_ci)
     if history is not None:
         append(history, new, accepted=reason or "no reason given")
     return BaselineUpdate(tuple(changes), tuple(written))

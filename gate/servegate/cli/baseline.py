@@ -29,8 +29,9 @@ def update(
     """Measure SUITE, show old and new, and write its baselines."""
     from servegate import pipeline
     from servegate.progress import reporting
+    from servegate.signals import ending_in_order
 
-    with reporting(sys.stderr) as progress:
+    with ending_in_order(), reporting(sys.stderr) as progress:
         done = pipeline.update_baselines(
             suite, baselines, reason=reason, in_ci=in_ci, progress=progress, history=history
         )

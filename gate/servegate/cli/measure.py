@@ -62,8 +62,9 @@ def check(
     from servegate import pipeline
     from servegate.progress import reporting
     from servegate.render.terminal import Next
+    from servegate.signals import ending_in_order
 
-    with reporting(sys.stderr) as progress:
+    with ending_in_order(), reporting(sys.stderr) as progress:
         result = pipeline.check(suite, baselines, out, progress, base)
     if result.out is None:
         say(f"warning: {out} could not be written: this verdict is nowhere but here")
@@ -95,8 +96,9 @@ def run(suite: Path, out: Path) -> int:
     """Measure SUITE and write its record; judge nothing."""
     from servegate import pipeline
     from servegate.progress import reporting
+    from servegate.signals import ending_in_order
 
-    with reporting(sys.stderr) as progress:
+    with ending_in_order(), reporting(sys.stderr) as progress:
         record = pipeline.measure(suite, out, progress)
     say(f"wrote {out}")
     return 0 if record.complete else 4
