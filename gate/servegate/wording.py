@@ -1,4 +1,4 @@
-"""Numbers in sentences. Rounding happens here and nowhere before."""
+"""Numbers as people read them. Rounding happens here and nowhere before."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def amount(value: float, unit: str) -> str:
     return f"{number(value)} {unit}"
 
 
-def number(value: float) -> str:
-    """Whole numbers in full, others to four significant digits."""
+def number(value: float, digits: int = 4) -> str:
+    """``12,345``, ``0.0421``, ``1.2e-09``: whole numbers in full, others to ``digits`` significant digits."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
     if 1e-4 <= abs(value) < 1e15:
-        digits = max(0, 3 - math.floor(math.log10(abs(value))))
-        text = f"{value:,.{digits}f}"
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.4g}"
+    return f"{value:.{digits}g}"
 
 
 def percent(share: float) -> str:

@@ -1,28 +1,14 @@
-"""The numbers of a table, and what their change means in words. Sentences are worded by `wording`."""
+"""Values in the unit that reads best, and what their change means in words: for tables and charts."""
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from servegate.verdict import Row
+from servegate.wording import number as number
 
 _NS_PER = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 ABSENT = "n/a"
-
-
-def number(value: float, digits: int = 4) -> str:
-    """``12,345``, ``0.0421``, ``1.2e-09``: whole numbers in full, others to ``digits`` significant digits."""
-    if value == 0:
-        return "0"
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if not 1e-7 <= abs(value) < 1e15:
-        return f"{value:.{digits}g}"
-    rounded = Decimal(f"{value:.{digits}g}")
-    text = f"{rounded:,f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def percent(share: float) -> str:
