@@ -12,7 +12,7 @@ import click
 
 from servegate import __version__
 from servegate.cli import ab, baseline, compare, history, measure, model, post, report, setup
-from servegate.cli.output import complain, flush
+from servegate.cli.output import complain, flush, known_secrets
 from servegate.errors import ExitCode, ServegateError
 
 
@@ -74,7 +74,7 @@ def exit_code(args: Sequence[str] | None = None) -> int:
 
 def _internal(error: Exception) -> int:
     if os.environ.get("SERVEGATE_TRACEBACK") == "1":
-        traceback.print_exc()
+        sys.stderr.write(known_secrets().mask(traceback.format_exc()))
         hint = "please report this with the lines above"
     else:
         hint = "please report this with the output of the same command under SERVEGATE_TRACEBACK=1"

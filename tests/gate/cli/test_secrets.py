@@ -98,7 +98,22 @@ def test_an_error_line_holds_no_secret(
         raise error(f"HTTP 401 for https://someone:{VALUE}@example.org with {TOKEN}")
 
     monkeypatch.setattr(pipeline, "open_target", refuse)
+    monkeypatch.delenv("SERVEGATE_TRACEBACK", raising=False)
     assert exit_code(["check", suite, "--out", str(Path(suite).parent / "out")]) != 0
     said = capsys.readouterr()
     assert "HTTP 401 for https://***@example.org with ***" in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_traceback_that_was_asked_for_holds_no_secret(
+    suite: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_down(plan: object) -> None:
+        raise RuntimeError(f"with {TOKEN}")
+
+    monkeypatch.setattr(pipeline, "open_target", break_down)
+    monkeypatch.setenv("SERVEGATE_TRACEBACK", "1")
+    assert exit_code(["check", suite, "--out", str(Path(suite).parent / "out")]) == 70
+    said = capsys.readouterr().err
+    assert "RuntimeError: with ***" in said
+    assert TOKEN not in said
