@@ -23,6 +23,7 @@ from servegate.pins import pin_rows
 from servegate.provenance import environment, notes, parts
 from servegate.rows import prompt_rows, workload_row
 from servegate.suite.schema import MachinePrices, Policy, Rule, Suite
+from servegate.timed import what_decides
 from servegate.verdict import Comparison, Row, State
 
 DEFAULT_POLICY: Final = Policy.model_validate(
@@ -38,9 +39,17 @@ DEFAULT_POLICY: Final = Policy.model_validate(
 
 
 def compare(
-    base: Facts | Baseline, head: Facts, suite: Suite | None = None, *, allow_same: bool = False
+    base: Facts | Baseline,
+    head: Facts,
+    suite: Suite | None = None,
+    *,
+    allow_same: bool = False,
+    in_turn: bool = False,
 ) -> Comparison:
     """Every row of every workload, judged by the suite's policy.
+
+    With ``in_turn`` timed rows with a tolerance are left inconclusive: who measured base and head in turn has
+    better evidence of them than the rounds of each.
 
     Raises UsageError where base and head are the very same measurement, which proves nothing, unless
     ``allow_same``.
@@ -48,16 +57,19 @@ def compare(
     if not allow_same and isinstance(base, Facts) and digest(base) == digest(head):
         raise UsageError("base and head are the same measurement: it equals itself and proves nothing")
     policy = suite.policy if suite is not None else DEFAULT_POLICY
-    return _Comparing(base, head, policy, suite.pins if suite is not None else {}).result()
+    return _Comparing(base, head, policy, suite.pins if suite is not None else {}, in_turn).result()
 
 
 class _Comparing:
     """One comparison under way: the two arms, and which rules of the policy have found a row."""
 
-    def __init__(self, base: Facts | Baseline, head: Facts, policy: Policy, pins: dict[str, str]) -> None:
-        self.base, self.head, self.policy, self.pins = base, head, policy, pins
+    def __init__(
+        self, base: Facts | Baseline, head: Facts, policy: Policy, pins: dict[str, str], in_turn: bool
+    ) -> None:
+        self.base, self.head, self.policy, self.pins, self.in_turn = base, head, policy, pins, in_turn
         self.parts = parts(base)
         self.used_rules: set[str] = set()
+        self.timed_rows = self._count_timed_rows()
 
     def result(self) -> Comparison:
         rows = pin_rows(self.pins, self.head.fingerprint)
@@ -107,9 +119,23 @@ class _Comparing:
 
     def _rule(self, workload: str, metric: str) -> Rule | None:
         """The workload's own rule wins over the metric's; an overruled rule counts as used."""
-        names = [name for name in (f"{workload}.{metric}", metric) if name in self.policy.rules]
+        names = self._rule_names(workload, metric)
         self.used_rules.update(names)
         return self.policy.rules[names[0]] if names else None
+
+    def _rule_names(self, workload: str, metric: str) -> list[str]:
+        return [name for name in (f"{workload}.{metric}", metric) if name in self.policy.rules]
+
+    def _count_timed_rows(self) -> int:
+        """Rows of head that come from a clock and have a tolerance."""
+        return sum(
+            self.policy.rules[names[0]].change is not None
+            for workload, measured in self.head.workloads.items()
+            for spec in map(self._spec, METRICS.values())
+            if spec.kind == "timed"
+            and spec.name in measured.metrics
+            and (names := self._rule_names(workload, spec.name))
+        )
 
     def _workload_rows(self, name: str, base: Facts, old: WorkloadFacts, new: WorkloadFacts) -> list[Row]:
         matching = match_prompts(old.prompts, new.prompts)
@@ -167,11 +193,22 @@ class _Comparing:
                 after = of_matched_prompts(spec.name, new.prompts, [h for _, h in matching.pairs]) or after
                 in_the_way = None
         if in_the_way is None or after is None:
-            judgement = unless_contended(spec, judge(spec, rule, before, after), old, new)
+            judgement = unless_contended(spec, self._judged(spec, rule, before, after), old, new)
             return _row(name, spec, rule, judgement, _as_finding(before, after))
         return _row(
             name, spec, rule, _not_comparable(spec, rule, after, in_the_way), _as_finding(before, after)
         )
+
+    def _judged(
+        self, spec: MetricSpec, rule: Rule | None, before: Sample | None, after: Sample | None
+    ) -> Judgement:
+        if not self.in_turn or spec.kind != "timed" or rule is None or rule.change is None:
+            return judge(spec, rule, before, after, timed_rows=self.timed_rows)
+        limits = judge(spec, rule.model_copy(update={"change": None, "floor": None}), before, after)
+        state, reason = limits.state, limits.reason
+        if state is State.PASS:
+            state, reason = State.INCONCLUSIVE, "left to the blocks of base and head in turn"
+        return replace(limits, tolerance=in_words(spec, rule), state=state, reason=reason)
 
     def _rows_without_base(self, name: str, workload: WorkloadFacts) -> Iterator[Row]:
         elsewhere = None
@@ -218,6 +255,10 @@ def _as_finding(before: Sample | None, after: Sample | None) -> Finding:
 
 def _row(workload: str, spec: MetricSpec, rule: Rule | None, judgement: Judgement, seen: Finding) -> Row:
     notes = {note for note in (seen.base.note, seen.head.note) if note and note not in judgement.reason}
+    base, head = judgement.judged or (seen.base_text or seen.base.value, seen.head_text or seen.head.value)
+    evidence, advice = judgement.evidence, []
+    if evidence is not None and judgement.state is State.INCONCLUSIVE:
+        advice = [f"what would decide: {what_decides(evidence.blocks_needed)}"]
     return Row(
         workload=workload,
         metric=spec.name,
@@ -226,15 +267,16 @@ def _row(workload: str, spec: MetricSpec, rule: Rule | None, judgement: Judgemen
         better=spec.better,
         # An invalid number counts without a rule.
         gating=rule is not None or judgement.state is State.INVALID or spec.always_gates,
-        base=seen.base_text or seen.base.value,
-        head=seen.head_text or seen.head.value,
+        base=base,
+        head=head,
         change=judgement.change,
         tolerance=judgement.tolerance,
         state=judgement.state,
         reason=judgement.reason,
         n_base=seen.base.n,
         n_head=seen.head.n,
-        detail=(*sorted(notes), *seen.detail),
+        detail=(*sorted(notes), *seen.detail, *judgement.detail, *advice),
+        evidence=evidence,
     )
 
 

@@ -18,6 +18,7 @@ from servegate.render.escape import clean
 from servegate.render.terminal import Style, console_for, finished, state_text
 from servegate.render.view import name
 from servegate.suite.schema import Policy, Rule, Suite
+from servegate.timed import what_decides
 from servegate.verdict import Row, State
 
 
@@ -95,6 +96,8 @@ def what_would_change_it(row: Row, rule: Rule | None) -> str:
 def _more_observations(row: Row) -> str:
     if row.evidence is not None:
         needed = row.evidence.blocks_needed
+        if row.evidence.unit == "rounds":
+            return what_decides(needed)
         return (
             f"about {needed:,} block pairs in all: a larger `--budget`"
             if needed is not None

@@ -1,8 +1,7 @@
 """One row, judged: base, head and a rule in; a state and a sentence out.
 
-`judge` is the only place where a change becomes a verdict. Timed metrics are judged here by a declared
-tolerance and a minimum n; whoever replaces that by a statistical decision replaces `_by_tolerance` for
-``spec.kind == "timed"``, and nothing else.
+`judge` is the only place where a change between two stored runs becomes a verdict. What can be counted is
+held to its tolerance as it is; what comes from a clock by the interval that the rounds give (`timed`).
 """
 
 from __future__ import annotations
@@ -11,10 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from servegate import timed
 from servegate.facts import Sample
+from servegate.metrics.context import stable
 from servegate.metrics.table import MetricSpec
+from servegate.stats.launches import InvalidSamplesError
 from servegate.suite.schema import Rule
-from servegate.verdict import State
+from servegate.verdict import Evidence, State
 from servegate.wording import amount, number, percent
 
 BEYOND_BELIEF: Final = 3.0
@@ -32,14 +34,20 @@ class Judgement:
     tolerance: str
     """The rule in words."""
     reason: str
+    judged: tuple[float, float] | None = None
+    """Base and head as their rounds were judged, where those of all rounds together may differ; else None."""
+    detail: tuple[str, ...] = ()
+    evidence: Evidence | None = None
 
 
-def judge(spec: MetricSpec, rule: Rule | None, base: Sample | None, head: Sample | None) -> Judgement:
+def judge(
+    spec: MetricSpec, rule: Rule | None, base: Sample | None, head: Sample | None, *, timed_rows: int = 1
+) -> Judgement:
     """Judge one metric of one workload.
 
     In this order: a missing head; an invalid number on either side; too few samples; the rule's absolute
     limits, which need no base; a missing base; then the change. Without a rule, equality is expected of
-    everything but a clock.
+    everything but a clock. ``timed_rows`` is how many gating rows come from a clock: they share the error.
     """
     tolerance = in_words(spec, rule)
 
@@ -65,6 +73,8 @@ def judge(spec: MetricSpec, rule: Rule | None, base: Sample | None, head: Sample
         )
     if base.value is None or base.n < spec.min_n:
         return judged(State.INCONCLUSIVE, f"base: {_too_few(spec, base)}")
+    if spec.kind == "timed" and rule is not None and rule.change is not None:
+        return _by_rounds(spec, rule, base, head, timed_rows)
     state, reason = _compared(spec, rule, base.value, head.value)
     return judged(state, reason, _relative(base, head))
 
@@ -147,14 +157,37 @@ def _by_tolerance(spec: MetricSpec, rule: Rule | None, base: float, head: float)
         return State.PASS, f"{moved}, less than the floor of {amount(floor, spec.unit)}"
     if spec.better == "equal" or (head > base) == (spec.better == "lower"):
         return State.REGRESSED, moved
-    large, small = max(base, head), min(base, head)
-    if large > BEYOND_BELIEF * small:
-        factor = f"{number(large / small)} times better" if small > 0 else "down to nothing"
-        return (
-            State.IMPROVED,
-            f"{moved}: {factor} is beyond belief; was the base measured under the same load?",
-        )
+    if max(base, head) > BEYOND_BELIEF * min(base, head):
+        return State.IMPROVED, f"{moved}: {_beyond_belief(base, head)}"
     return State.IMPROVED, moved
+
+
+def _by_rounds(spec: MetricSpec, rule: Rule, base: Sample, head: Sample, rows: int) -> Judgement:
+    tolerance = in_words(spec, rule)
+    try:
+        found = timed.decided(spec, rule, base, head, rows)
+    except InvalidSamplesError as error:
+        return Judgement(State.INCONCLUSIVE, _relative(base, head), tolerance, str(error))
+    before = timed.typical(base)
+    after = before * (1 + found.estimate)
+    reason = found.reason
+    if found.beyond_belief:
+        reason = f"{reason}: {_beyond_belief(before, after)}"
+    return Judgement(
+        state=State(found.state),
+        change=found.estimate,
+        tolerance=tolerance,
+        reason=reason,
+        judged=(stable(before), stable(after)),
+        detail=timed.in_detail(spec, found, base, head),
+        evidence=timed.described(found),
+    )
+
+
+def _beyond_belief(base: float, head: float) -> str:
+    large, small = max(base, head), min(base, head)
+    factor = f"{number(large / small)} times better" if small > 0 else "down to nothing"
+    return f"{factor} is beyond belief; was the base measured under the same load?"
 
 
 def _moved(spec: MetricSpec, base: float, head: float) -> str:

@@ -35,15 +35,17 @@ class Outcome(StrEnum):
 
 
 class Evidence(Model):
-    """What paired blocks say of a timed row. Changes are shares of base: 0.05 is +5 %."""
+    """What a timed row was decided on. Changes are shares of base: 0.05 is +5 %."""
 
+    unit: Literal["block pairs", "rounds"] = "block pairs"
+    """Blocks of base and head that ran in turn, or the rounds of two runs that were stored."""
     interval: tuple[float, float] | None
     """None where the blocks are too few."""
     blocks: int
-    """Pairs of blocks that count."""
+    """Of that unit, as many as count; of rounds, those of the run that has fewer."""
     launches: int
     noise_floor: float | None
-    """The largest change that base against base showed."""
+    """The largest change that base against base showed; None where that was not measured."""
     smallest_detectable: float | None
     blocks_needed: int | None
     """In all, to decide; None where it is decided, or where no number of blocks would."""
@@ -73,7 +75,7 @@ class Row(Model):
     detail: tuple[str, ...] = ()
     """What a reader may want next: the worst position, the diverging token, the prompts that moved."""
     evidence: Evidence | None = None
-    """Of a timed row that paired arms decided."""
+    """Of a timed row that was held to a tolerance."""
 
 
 class EnvironmentChange(Model):

@@ -26,9 +26,10 @@ from servegate.metrics.table import METRICS, MetricSpec
 from servegate.record import RunRecord, WorkloadRecord
 from servegate.stats.aa import NoiseFloor, noise_floor, under_floor
 from servegate.stats.launches import InvalidSamplesError
-from servegate.stats.paired import Decision, Limit, decide
+from servegate.stats.paired import Decision, decide
 from servegate.stats.sequential import Plan
 from servegate.suite.schema import MachinePrices, Rule, Suite
+from servegate.timed import limit_of
 from servegate.verdict import DECIDED, Comparison, Row, State, Verdict
 from servegate.verdict import decide as verdict_of
 
@@ -39,10 +40,6 @@ _STATES: Final = {
     "inconclusive": State.INCONCLUSIVE,
 }
 _COMPARED: Final = (*DECIDED, State.INCONCLUSIVE)
-_SMALLEST: Final = 1e-9
-"""A tolerance of 0 % on a clock: any change is beyond it, and only an interval below zero is within."""
-_LARGEST: Final = 0.999
-"""Where a rule lets a rate fall by all of it, or more."""
 
 
 def judge_ab(record: AbRecord, suite: Suite) -> Verdict:
@@ -53,7 +50,7 @@ def judge_ab(record: AbRecord, suite: Suite) -> Verdict:
 def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
     runs = arms(record)
     base, head = (facts(run, suite) for run in runs)
-    compared = compare(base, head, suite, allow_same=True)
+    compared = compare(base, head, suite, allow_same=True, in_turn=True)
     judging = _Judging(record.launches, record.planned_launches, suite)
     rows: list[Row] = []
     for row in compared.rows:
@@ -142,7 +139,7 @@ class _Judging:
         if rounds is None:
             raise InvalidSamplesError("nothing was timed")
         series = rounds.series(spec)
-        limit = _limit(spec, rule, [v for launch in series.values["base"] for v in launch])
+        limit = limit_of(spec, rule, median(v for launch in series.values["base"] for v in launch))
         floor = noise_floor(series.same, limit, self.plan)
         found = decide(series.pairs, limit, self.plan, series.same)
         return under_floor(found, floor), floor, series
@@ -244,16 +241,6 @@ class _Judging:
         absolute = rule.model_copy(update={"change": None, "floor": None})
         old, new = (arm.workloads[row.workload].metrics.get(row.metric) for arm in (base, head))
         return judge(METRICS[row.metric], absolute, old, new).state is State.REGRESSED
-
-
-def _limit(spec: MetricSpec, rule: Rule, base: Sequence[float]) -> Limit:
-    higher = spec.better == "higher"
-    typical = median(base)
-    tolerance = max(rule.change or 0.0, _SMALLEST)
-    floor = float(rule.floor or 0.0)
-    if higher:
-        tolerance, floor = min(tolerance, _LARGEST), min(floor, _LARGEST * typical)
-    return Limit(tolerance, floor, typical, higher)
 
 
 def _arm(

@@ -32,8 +32,9 @@ MS_PER_S: Final = 1e3
 def judge_files(
     base: str | Path, head: str | Path, change: Tolerance = None, floor: Tolerance = None
 ) -> Verdict:
-    """Two files of `pytest --benchmark-json`, judged by the medians of their benchmarks.
+    """Two files of `pytest --benchmark-json`, judged by the rounds of their benchmarks.
 
+    Without the data of each round (`--benchmark-save` alone keeps none) a benchmark is inconclusive.
     What only the base has is missing, and fails. Files of two machines do not compare. UsageError where a
     file is none of pytest-benchmark's, or both are the same.
     """
@@ -88,6 +89,8 @@ def _sample(stats: Mapping[str, Any]) -> Sample:
     median = float(stats["median"])
     if not math.isfinite(median):
         return Sample(value=None, n=0, invalid=True, note=f"its median is {median}")
+    if "data" in stats:
+        return timing.sample([float(seconds) * MS_PER_S for seconds in stats["data"]])
     return Sample(value=float(f"{median * MS_PER_S:.6g}"), n=int(stats["rounds"]))
 
 

@@ -99,17 +99,17 @@ class Gate:
             self._note(name, UPDATED, timing.old_to_new(verdict))
             return
         row, text = verdict.comparison.rows[0], terminal.render(verdict)
-        if row.state is State.NOT_COMPARABLE:
-            self.skip(name, verdict.headline)
+        if row.state in (State.NOT_COMPARABLE, State.INCONCLUSIVE):
+            self.skip(name, verdict.headline, row.state)
             return
         if row.state is State.NEW:
             where = f"the base, {self._session.base.said}" if self._session.base else str(store.path)
             text += f"no baseline of {name!r} in {where}: run `pytest --servegate-update` and commit it\n"
         self._conclude(name, verdict, text)
 
-    def skip(self, name: str, why: str) -> None:
+    def skip(self, name: str, why: str, state: State = State.NOT_COMPARABLE) -> None:
         """Nothing can be said of it here: neither green nor red."""
-        self._note(name, State.NOT_COMPARABLE.value, why)
+        self._note(name, state.value, why)
         self._skips.append(why)
 
     def leave_notes(self) -> None:

@@ -21,10 +21,11 @@ from servegate.errors import UsageError
 from servegate.facts import Facts, Sample, WorkloadFacts
 from servegate.files import read_facts, write_model
 from servegate.fingerprint import Fingerprint
-from servegate.judge import in_words, judge
+from servegate.judge import Judgement, judge
 from servegate.machine import machine_facts
 from servegate.metrics.table import MetricSpec
 from servegate.render import words
+from servegate.stats.unpaired import in_blocks
 from servegate.suite.schema import Policy, Rule
 from servegate.temporary import owned_folder
 from servegate.verdict import Comparison, Row, State, Verdict, decide
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 ROUNDS: Final = 20
 MIN_ROUNDS: Final = 5
+MOST_STORED: Final = 40
+"""Of more rounds, successive ones are put together: a baseline is read by people."""
 CHANGE, FLOOR = "10%", "1ms"
 """Unless the test says otherwise. A test process shares its machine; tighter than this cries wolf."""
 
@@ -74,7 +77,8 @@ def timed(fn: Callable[..., T], arguments: Arguments, how: Rounds) -> tuple[T, S
 
 
 def sample(times_ms: Sequence[float]) -> Sample:
-    return Sample(value=float(f"{median(times_ms):.6g}"), n=len(times_ms))
+    each = (float(f"{time:.6g}") for time in in_blocks(times_ms, MOST_STORED))
+    return Sample(value=float(f"{median(times_ms):.6g}"), n=len(times_ms), per_round=tuple(each))
 
 
 def _round(fn: Callable[..., T], arguments: Arguments, how: Rounds) -> tuple[T, int]:
@@ -161,18 +165,19 @@ def facts_of(samples: Mapping[str, Sample], origin: str, machine: dict[str, str]
 
 
 def verdict(names: Iterable[str], rule: Rule, base: Facts | None, head: Facts) -> Verdict:
-    """By the rules of any timed metric."""
-    rows = tuple(_row(name, rule, base, head) for name in names)
+    """By the rules of any timed metric; what is judged at once shares the error."""
+    names = tuple(names)
+    rows = tuple(_row(name, rule, base, head, len(names)) for name in names)
     return decide(Comparison(suite="pytest", rows=rows), Policy())
 
 
-def _row(name: str, rule: Rule, base: Facts | None, head: Facts) -> Row:
+def _row(name: str, rule: Rule, base: Facts | None, head: Facts, rows: int) -> Row:
     before, after = _sample(base, name), _sample(head, name)
-    judgement = judge(SPEC, rule, before, after)
-    state, reason, change = judgement.state, judgement.reason, judgement.change
+    found = judge(SPEC, rule, before, after, timed_rows=rows)
     if base and before and after and base.fingerprint.machine != head.fingerprint.machine:
         keys = f"{base.fingerprint.hardware_key} -> {head.fingerprint.hardware_key}"
-        state, reason, change = State.NOT_COMPARABLE, f"measured on other machines: {keys}", None
+        found = Judgement(State.NOT_COMPARABLE, None, found.tolerance, f"measured on other machines: {keys}")
+    values = before.value if before else None, after.value if after else None
     return Row(
         workload=name,
         metric=SPEC.name,
@@ -180,12 +185,14 @@ def _row(name: str, rule: Rule, base: Facts | None, head: Facts) -> Row:
         unit=SPEC.unit,
         better=SPEC.better,
         gating=True,
-        base=before.value if before else None,
-        head=after.value if after else None,
-        change=change,
-        tolerance=in_words(SPEC, rule),
-        state=state,
-        reason=reason,
+        base=(found.judged or values)[0],
+        head=(found.judged or values)[1],
+        change=found.change,
+        tolerance=found.tolerance,
+        state=found.state,
+        reason=found.reason,
+        detail=found.detail,
+        evidence=found.evidence,
         n_base=before.n if before else 0,
         n_head=after.n if after else 0,
     )

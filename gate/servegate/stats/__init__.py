@@ -8,6 +8,7 @@
 | `interval` | how much of the noise is the blocks', and how much the launches' |
 | `sequential` | how sure must one look be when there are several looks and several rows |
 | `paired` | has head changed against base: regressed, pass, improved or inconclusive |
+| `unpaired` | the same of two runs that were stored, where the luck of each is a guess |
 | `aa` | how large a change does this machine show when nothing changed |
 | `diagnose` | what kind of noise is this: contention, two modes, drift, launches that disagree |
 | `distributions` | has an engine that cannot repeat itself changed what it answers |

@@ -125,28 +125,28 @@ def decide(launches: Sequence[Launch], limit: Limit, plan: Plan, same: Sequence[
     shift = Shift(float(found.centre), float(found.low), float(found.high))
     known = isfinite(shift.low)
     if early:
-        state, reason = _inconclusive(f"{len(launches)} of the {plan.first_look} launches a first look needs")
+        state, reason = inconclusive(f"{len(launches)} of the {plan.first_look} launches a first look needs")
     elif not any(ratio for launch in launches for ratio in launch.log_ratios):
-        state, reason = _inconclusive(
+        state, reason = inconclusive(
             "both sides are equal in every block: the same data, or a clock too coarse"
         )
     elif not known:
-        state, reason = _inconclusive(f"{n} blocks are too few for an interval at this level")
+        state, reason = inconclusive(f"{n} blocks are too few for an interval at this level")
     else:
-        state, reason = _judge(shift, limit)
+        state, reason = held_against(shift, limit)
         if state in ("regressed", "improved") and len(launches) < plan.first_claim:
-            state, reason = _inconclusive(
+            state, reason = inconclusive(
                 f"{reason}, but no change is claimed before {plan.first_claim} launches"
             )
     sign = -1.0 if limit.higher_is_better else 1.0
     from_limit = limit.log - sign * shift.estimate
     least = ceil(n / used * (plan.first_look if from_limit > 0 else plan.first_claim))
-    error = _standard_error(shift, level) if known else inf
+    error = standard_error(shift, level) if known else inf
     swapped = len({launch.head_first for launch in launches}) == 2
     return Decision(
         state=state,
-        estimate=_share(shift.estimate),
-        interval=(_share(shift.low), _share(shift.high)) if known and not early else None,
+        estimate=share(shift.estimate),
+        interval=(share(shift.low), share(shift.high)) if known and not early else None,
         level=level,
         limit=limit.relative,
         blocks=n,
@@ -156,24 +156,25 @@ def decide(launches: Sequence[Launch], limit: Limit, plan: Plan, same: Sequence[
         block_sd=float(found.block_sd) if known else None,
         launch_sd=float(found.launch_sd) if known else None,
         order_effect=float(found.order_effect) if swapped else None,
-        smallest_detectable=_share(sign * (limit.log + _reach(error, level))) if known else None,
+        smallest_detectable=share(sign * (limit.log + reach_of(error, level))) if known else None,
         blocks_needed=_blocks_needed(n, error, from_limit, plan, least) if state == "inconclusive" else None,
         beyond_belief=state == "improved" and -sign * shift.estimate > log(BELIEF),
         reason=reason,
     )
 
 
-def _share(log_change: float) -> float:
+def share(log_change: float) -> float:
     """A log-ratio as a share of base, finite even where the arms lie 300 orders of magnitude apart."""
     return expm1(min(log_change, MOST_LOG))
 
 
-def _inconclusive(reason: str) -> tuple[State, str]:
+def inconclusive(reason: str) -> tuple[State, str]:
     return "inconclusive", reason
 
 
-def _judge(shift: Shift, limit: Limit) -> tuple[State, str]:
-    text = f"the change lies between {_share(shift.low):+.1%} and {_share(shift.high):+.1%}"
+def held_against(shift: Shift, limit: Limit) -> tuple[State, str]:
+    """The state that the interval gives under the limit, and why in words."""
+    text = f"the change lies between {share(shift.low):+.1%} and {share(shift.high):+.1%}"
     worst, best = (-shift.low, -shift.high) if limit.higher_is_better else (shift.high, shift.low)
     if best > limit.log:
         return "regressed", f"{text}, wholly beyond the limit of {limit.relative:.1%}"
@@ -181,16 +182,17 @@ def _judge(shift: Shift, limit: Limit) -> tuple[State, str]:
         return "improved", f"{text}, better by more than the limit of {limit.relative:.1%}"
     if worst < limit.log:
         return "pass", f"{text}, within the limit of {limit.relative:.1%}"
-    return _inconclusive(f"{text}, on both sides of the limit of {limit.relative:.1%}")
+    return inconclusive(f"{text}, on both sides of the limit of {limit.relative:.1%}")
 
 
-def _standard_error(shift: Shift, level: float) -> float:
+def standard_error(shift: Shift, level: float) -> float:
+    """The normal standard error that would give an interval of this width: half-width / z(level)."""
     from scipy.special import ndtri
 
     return (shift.high - shift.low) / 2 / -float(ndtri(level))
 
 
-def _reach(error: float, level: float) -> float:
+def reach_of(error: float, level: float) -> float:
     """How far from the limit a change is decided with chance POWER: (z(level) + z(POWER)) standard errors."""
     from scipy.special import ndtri
 
@@ -202,7 +204,7 @@ def _blocks_needed(n: int, error: float, distance: float, plan: Plan, least: int
     least = max(least, n + 1, fewest_pairs(plan.final_level))
     if not isfinite(error):
         return least
-    reach = _reach(error, plan.final_level)
+    reach = reach_of(error, plan.final_level)
     if reach >= abs(distance) * sqrt(MOST_BLOCKS / n):
         return None
     return max(least, ceil(n * (reach / distance) ** 2))

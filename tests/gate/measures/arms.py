@@ -93,8 +93,9 @@ def behaviour(*requests: RequestRecord, name: str = "behaviour", **more: Any) ->
     return workload(round_of(*requests, **more.pop("round", {})), name=name, numerics="reference", **more)
 
 
-def latency(*requests: RequestRecord, **more: Any) -> WorkloadRecord:
-    return workload(round_of(*requests), **more)
+def latency(*requests: RequestRecord, repeat: int = 1, **more: Any) -> WorkloadRecord:
+    """Native numerics; as many equal rounds of the requests as ``repeat`` says."""
+    return workload(*[round_of(*requests)] * repeat, **more)
 
 
 MACHINE = {"cpu": "AMD EPYC 7763", "cores": "2", "gpu": "none"}

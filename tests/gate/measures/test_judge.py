@@ -23,19 +23,20 @@ def judged(
 
 
 TTFT = {"change": "10%", "floor": "20ms"}
+PREFILL = {"change": "10%", "floor": 20}
 
 
 @pytest.mark.parametrize(
     ("metric", "rule", "base", "head", "state"),
     [
-        ("ttft_p95", TTFT, 100, 115, State.PASS),  # +15 %, below the floor
-        ("ttft_p95", TTFT, 1000, 1050, State.PASS),  # 50 ms, below the share
-        ("ttft_p95", TTFT, 1000, 1100, State.PASS),  # exactly the tolerance
-        ("ttft_p95", TTFT, 100, 120, State.PASS),  # exactly the floor
-        ("ttft_p95", TTFT, 1000, 1101, State.REGRESSED),
-        ("ttft_p95", TTFT, 1000, 899, State.IMPROVED),
-        ("throughput", {"change": "5%"}, 100, 94, State.REGRESSED),
-        ("throughput", {"change": "5%"}, 100, 106, State.IMPROVED),
+        ("prefill_tokens", PREFILL, 100, 115, State.PASS),  # +15 %, below the floor
+        ("prefill_tokens", PREFILL, 1000, 1050, State.PASS),  # 50 tokens, below the share
+        ("prefill_tokens", PREFILL, 1000, 1100, State.PASS),  # exactly the tolerance
+        ("prefill_tokens", PREFILL, 100, 120, State.PASS),  # exactly the floor
+        ("prefill_tokens", PREFILL, 1000, 1101, State.REGRESSED),
+        ("prefill_tokens", PREFILL, 1000, 899, State.IMPROVED),
+        ("kv_concurrency", {"change": "5%"}, 100, 94, State.REGRESSED),
+        ("kv_concurrency", {"change": "5%"}, 100, 106, State.IMPROVED),
         ("completion_tokens", {"change": "5%"}, 100, 106, State.REGRESSED),
         ("completion_tokens", {"change": "5%"}, 100, 94, State.REGRESSED),  # either way
         ("completion_tokens", {"change": "5%"}, 100, 105, State.PASS),
@@ -75,10 +76,10 @@ def test_numbers_are_rounded_for_display_alone() -> None:
 
 def test_an_improvement_beyond_belief_says_so() -> None:
     """ioc-finder#412: a baseline five times too slow let a regression of 2.3x pass as an improvement."""
-    found = judged("ttft_p95", 500, 100, TTFT)
+    found = judged("prefill_tokens", 500, 100, PREFILL)
     assert found.state is State.IMPROVED
     assert "5 times better is beyond belief" in found.reason
-    assert "beyond belief" not in judged("ttft_p95", 290, 100, TTFT).reason
+    assert "beyond belief" not in judged("prefill_tokens", 290, 100, PREFILL).reason
 
 
 @pytest.mark.parametrize("arm", ["base", "head"])
@@ -126,25 +127,28 @@ RULES = st.builds(
 SPECS = st.sampled_from([spec for spec in METRICS.values() if spec.better != "equal"])
 
 
+def rounds_of(value: float) -> Sample:
+    """Three rounds, 1 % apart."""
+    return Sample(value=value, n=500, per_round=(value * 0.99, value, value * 1.01))
+
+
 @settings(deadline=None)
 @given(SPECS, RULES, VALUES, VALUES)
 def test_what_got_worse_one_way_did_not_get_worse_the_other(
     spec: Any, rule: Rule, a: float, b: float
 ) -> None:
-    there, back = (
-        judge(spec, rule, Sample(value=x, n=500), Sample(value=y, n=500)) for x, y in ((a, b), (b, a))
-    )
+    there, back = (judge(spec, rule, rounds_of(x), rounds_of(y)) for x, y in ((a, b), (b, a)))
     if there.state is State.REGRESSED:
-        assert back.state in (State.IMPROVED, State.PASS)
+        assert back.state in (State.IMPROVED, State.PASS, State.INCONCLUSIVE)
     if there.state is State.IMPROVED:
-        assert back.state in (State.REGRESSED, State.PASS)
+        assert back.state in (State.REGRESSED, State.PASS, State.INCONCLUSIVE)
 
 
 @settings(deadline=None)
 @given(SPECS, st.none() | RULES, VALUES)
 def test_an_unchanged_number_never_fails(spec: Any, rule: Rule | None, a: float) -> None:
-    sample = Sample(value=a, n=500)
-    assert judge(spec, rule, sample, sample).state in (State.PASS, State.INVALID)
+    state = judge(spec, rule, rounds_of(a), rounds_of(a)).state
+    assert state in (State.PASS, State.INVALID) or (spec.kind == "timed" and state is State.INCONCLUSIVE)
 
 
 @settings(deadline=None)
@@ -153,6 +157,6 @@ def test_a_worse_head_is_never_judged_better(spec: Any, rule: Rule, a: float, b:
     rank = {State.IMPROVED: 0, State.PASS: 1, State.REGRESSED: 2}
     sign = 1 if spec.better == "lower" else -1
     worse = b + sign * more
-    states = [judge(spec, rule, Sample(value=a, n=500), Sample(value=x, n=500)).state for x in (b, worse)]
+    states = [judge(spec, rule, rounds_of(a), rounds_of(x)).state for x in (b, worse)]
     if worse >= 0 and all(state in rank for state in states):
         assert rank[states[0]] <= rank[states[1]]

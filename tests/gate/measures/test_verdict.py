@@ -108,8 +108,8 @@ def test_length_is_the_cause_and_cost_follows() -> None:
 
 def test_faster_because_shorter() -> None:
     """perf-eval#77: chat runs stopped at 63 tokens, raw ones at 1,024, and throughput was compared."""
-    base = record(latency(*[request(f"p{i}", gaps=[10] * 99) for i in range(20)]))
-    head = record(latency(*[request(f"p{i}", gaps=[10] * 9) for i in range(20)]))
+    base = record(latency(*[request(f"p{i}", gaps=[10] * 99) for i in range(20)], repeat=3))
+    head = record(latency(*[request(f"p{i}", gaps=[10] * 9) for i in range(20)], repeat=3))
     rules = {"e2e_p95": {"change": "5%"}, "completion_tokens": {"change": "200%"}}
     line = verdict(base, head, rules).headline
     assert line.startswith("PASS: ")
@@ -119,8 +119,8 @@ def test_faster_because_shorter() -> None:
 
 def test_a_trade_between_prefill_and_decode_is_named() -> None:
     """vllm#44594: a cache watermark took ITL from 40.6 to 17.7 ms and TTFT from 6.6 to 11.2 s."""
-    base = record(latency(*[request(f"p{i}", first=6600, gaps=[40.6] * 4) for i in range(20)]))
-    head = record(latency(*[request(f"p{i}", first=11200, gaps=[17.7] * 4) for i in range(20)]))
+    base = record(latency(*[request(f"p{i}", first=6600, gaps=[40.6] * 4) for i in range(20)], repeat=3))
+    head = record(latency(*[request(f"p{i}", first=11200, gaps=[17.7] * 4) for i in range(20)], repeat=3))
     rules = {"ttft_p50": {"change": "10%"}, "itl_p95": {"change": "10%"}}
     result = verdict(base, head, rules)
     assert {r.metric: r.state for r in result.comparison.rows if r.gating} == {
@@ -164,9 +164,11 @@ def test_the_settings_that_changed_are_the_suspect() -> None:
 
 
 def test_a_length_that_hardly_moved_explains_nothing() -> None:
-    base = record(latency(*[request(f"p{i}", first=100, gaps=[10] * 99) for i in range(20)]))
+    base = record(latency(*[request(f"p{i}", first=100, gaps=[10] * 99) for i in range(20)], repeat=3))
     longer = request("p0", first=900, gaps=[10] * 100)
-    head = record(latency(longer, *[request(f"p{i}", first=900, gaps=[10] * 99) for i in range(1, 20)]))
+    head = record(
+        latency(longer, *[request(f"p{i}", first=900, gaps=[10] * 99) for i in range(1, 20)], repeat=3)
+    )
     line = verdict(base, head, {"ttft_p50": {"change": "10%"}}).headline
     assert line.startswith("FAIL: ttft p50 rose in latency (100 ms -> 900 ms, +800 %)")
 

@@ -106,9 +106,13 @@ def test_without_it_installed_a_fixture_of_the_same_name_is_let_alone(project) -
     project.runpytest_inprocess("-p", "no:benchmark").assert_outcomes(passed=1)
 
 
+def stats(median: float) -> dict[str, object]:
+    return {"median": median, "rounds": 20, "data": [median * (0.99 + k / 1000) for k in range(20)]}
+
+
 def document(path: Path, *, cpu: str = "A", **medians_s: float) -> Path:
     """A file of pytest-benchmark 5.3, reduced to what is read."""
-    entries = [{"fullname": name, "stats": {"median": m, "rounds": 20}} for name, m in medians_s.items()]
+    entries = [{"fullname": name, "stats": stats(median)} for name, median in medians_s.items()]
     machine = {
         "node": path.stem,
         "system": "Linux",
@@ -122,18 +126,33 @@ def document(path: Path, *, cpu: str = "A", **medians_s: float) -> Path:
 @pytest.mark.parametrize(
     ("head", "outcome"),
     [
-        ({"a": 0.0109, "b": 0.02}, Outcome.PASS),
-        ({"a": 0.0112, "b": 0.02}, Outcome.REGRESSED),
+        ({"a": 0.0109, "b": 0.0201}, Outcome.PASS),
+        ({"a": 0.022, "b": 0.0201}, Outcome.REGRESSED),
+        ({"a": 0.015, "b": 0.0301}, Outcome.INCONCLUSIVE),
         ({"a": 0.0101}, Outcome.NO_DATA),
-        ({"a": 0.0101, "b": 0.02, "c": 1.0}, Outcome.PASS),
-        ({"a": float("nan"), "b": 0.02}, Outcome.FAILED),
-        ({"a": 0.0, "b": 0.02}, Outcome.FAILED),
+        ({"a": 0.0101, "b": 0.0201, "c": 1.0}, Outcome.PASS),
+        ({"a": float("nan"), "b": 0.0201}, Outcome.FAILED),
+        ({"a": 0.0, "b": 0.0201}, Outcome.FAILED),
     ],
-    ids=["within", "slower", "vanished", "new", "nan", "zero"],
+    ids=["within", "slower", "near the limit", "vanished", "new", "nan", "zero"],
 )
 def test_two_files_are_judged(tmp_path: Path, head: dict[str, float], outcome: Outcome) -> None:
     base = document(tmp_path / "base.json", a=0.01, b=0.02)
-    assert judge_files(base, document(tmp_path / "head.json", **head)).outcome is outcome
+    assert judge_files(base, document(tmp_path / "head.json", **head), change="50%").outcome is outcome
+
+
+def test_a_median_without_its_rounds_is_no_evidence(tmp_path: Path) -> None:
+    """`--benchmark-save` keeps no data unless it is told to."""
+    arms = []
+    for name, median in (("base", 0.01), ("head", 0.05)):
+        path = document(tmp_path / f"{name}.json", a=median)
+        content = json.loads(path.read_text())
+        del content["benchmarks"][0]["stats"]["data"]
+        path.write_text(json.dumps(content))
+        arms.append(path)
+    verdict = judge_files(*arms)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "the value of each round is not known" in verdict.headline
 
 
 def test_files_of_two_machines_do_not_compare(tmp_path: Path) -> None:

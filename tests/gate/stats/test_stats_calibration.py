@@ -4,35 +4,20 @@ Everything is seeded, so these tests give the same answer each time. The inverse
 purpose and see the same check fail.
 """
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from calibration import noise, paired, peers, stored, stored_noise, tables
 
-from servegate.stats import interval, sequential
+from servegate.stats import interval, sequential, unpaired
 from servegate.stats.launches import Launch
 from servegate.stats.paired import Limit, decide
 from servegate.stats.sequential import Plan
 
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "calibrate.py"
 
-
-@pytest.fixture(scope="module")
-def calibrate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("calibrate", BENCHMARK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["calibrate"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def model(calibrate: ModuleType, start: str):  # type: ignore[no-untyped-def]
-    return next(noise for noise in calibrate.MODELS if noise.name.startswith(start))
+def model(start: str) -> noise.Noise:
+    return next(found for found in noise.MODELS if found.name.startswith(start))
 
 
 MODELS = [
@@ -50,18 +35,15 @@ MODELS = [
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_change_is_not_called_regressed_and_ten_percent_does_not_pass(
-    calibrate: ModuleType, name: str
-) -> None:
-    noise = model(calibrate, name)
-    assert calibrate.ours(noise, 1, 120, 0.0).suites("regressed") == 0
+def test_no_change_is_not_called_regressed_and_ten_percent_does_not_pass(name: str) -> None:
+    assert paired.ours(model(name), 1, 120, 0.0).suites("regressed") == 0
     if name != "bistable launches":
-        assert calibrate.ours(noise, 1, 60, 0.10).share("pass", "improved") == 0
+        assert paired.ours(model(name), 1, 60, 0.10).share("pass", "improved") == 0
 
 
-def test_quiet_machines_are_decided_early(calibrate: ModuleType) -> None:
-    for name in calibrate.QUIET:
-        same, slower = (calibrate.ours(model(calibrate, name), 1, 90, change) for change in (0.0, 0.10))
+def test_quiet_machines_are_decided_early() -> None:
+    for name in noise.QUIET:
+        same, slower = (paired.ours(model(name), 1, 90, change) for change in (0.0, 0.10))
         assert same.share("pass") == 1
         assert same.blocks.mean() < 50
         assert slower.share("regressed") >= 0.95
@@ -86,7 +68,7 @@ def at_the_limit(plan: Plan, rows: int, launch_sd: float = 0.007, seed: int = 3)
 LOOSE = Plan(rows=1, launches=12, alpha=0.2)  # a large alpha shows in few simulations
 
 
-def test_the_error_at_the_limit_is_what_the_plan_spends(calibrate: ModuleType) -> None:
+def test_the_error_at_the_limit_is_what_the_plan_spends() -> None:
     assert at_the_limit(LOOSE, 250) <= 0.2 + 2 * np.sqrt(0.2 * 0.8 / 250)
 
 
@@ -110,22 +92,50 @@ def test_six_rows_at_the_limit_are_called_no_more_often_than_the_suite_allows() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_a_thousand_suites_a_model(calibrate: ModuleType, name: str) -> None:
-    assert calibrate.ours(model(calibrate, name), 2, 6_000, 0.0).suites("regressed") <= 0.006
+def test_a_thousand_suites_a_model(name: str) -> None:
+    assert paired.ours(model(name), 2, 6_000, 0.0).suites("regressed") <= 0.006
 
 
-def test_the_benchmark_prints_its_tables(calibrate: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    noise = model(calibrate, "independent log-normal, sd 0.07")
-    rows = calibrate.ours(noise, 1, 12, 0.0)
-    assert calibrate.no_change({noise.name: rows}).count("\n") == 2
-    flags = calibrate.peers(noise, 1, 12, 0.10)
-    assert set(flags) == set(calibrate.PEERS)
+def test_the_benchmark_prints_its_tables() -> None:
+    quiet = model("independent log-normal, sd 0.07")
+    rows = paired.ours(quiet, 1, 12, 0.0)
+    assert tables.no_change({quiet.name: rows}).count("\n") == 2
+    flags = peers.peers(quiet, 1, 12, 0.10)
+    assert set(flags) == set(peers.PEERS)
     assert all(flag.shape == (12,) for flag in flags.values())
     assert flags["Mann-Whitney, 0.2 %"].mean() > 0.9
 
 
-def test_the_same_seed_gives_the_same_rows(calibrate: ModuleType) -> None:
-    noise = model(calibrate, "bistable blocks")
-    first, second = (next(calibrate.chunks(noise, 5, 6, 0.1)).times for _ in range(2))
+def test_the_same_seed_gives_the_same_rows() -> None:
+    bistable = model("bistable blocks")
+    first, second = (next(noise.chunks(bistable, 5, 6, 0.1)).times for _ in range(2))
     assert np.array_equal(first, second)
-    assert not np.array_equal(first, next(calibrate.chunks(noise, 6, 6, 0.1)).times)
+    assert not np.array_equal(first, next(noise.chunks(bistable, 6, 6, 0.1)).times)
+
+
+SEEN = [model for model in stored_noise.MODELS if model.name != stored_noise.UNSEEN]
+
+
+@pytest.mark.parametrize("of", SEEN, ids=[model.name.partition(":")[0] for model in SEEN])
+def test_stored_runs_without_a_change_are_not_called_regressed(of: stored_noise.StoredNoise) -> None:
+    found = stored.judged(of, 3, 6_000, 5)
+    assert found.false_suites(0.05) <= 0.01
+    assert found.passed(0.20, 0.10).mean() <= 0.01
+
+
+def test_a_slowdown_by_half_is_found_from_stored_runs() -> None:
+    cores = next(of for of in stored_noise.MODELS if of.name.startswith("the same, round 3 %"))
+    assert stored.judged(cores, 3, 6_000, 5).regressed(0.50, 0.10).mean() > 0.6
+
+
+def test_without_the_luck_of_the_run_stored_runs_cry_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpaired, "RUN_SHARE_OF_ROUND_SD", 0.0)
+    cores = next(of for of in stored_noise.MODELS if of.name.startswith("the same, round 3 %"))
+    assert stored.judged(replace(cores, assumed=0.0), 3, 6_000, 10).false_suites(0.05) > 0.3
+
+
+def test_stored_runs_are_told_in_tables() -> None:
+    results = {of.name: stored.measure(number, 1, 10) for number, of in enumerate(stored_noise.MODELS)}
+    text = stored.report(results, 10)
+    assert text.count("## ") == 4
+    assert text.count(f"| {stored_noise.UNSEEN} |") == 1 + len(stored.TOLERANCES) + 1

@@ -1,0 +1,1 @@
+"""What `calibrate.py` simulates, judges and prints."""
