@@ -168,10 +168,10 @@ __device__ __forceinline__ void accumulate_tile(SplitShared<T, HEAD, VECTORS>& s
 //   partial [rows, heads, splits, HEAD] unnormalised; partial_state [rows, heads, splits, 2]: maximum and sum
 template <typename T, int HEAD, int VECTORS>
 __global__ void __launch_bounds__(THREADS, 1)
-    attention_split(const T* queries, const T* keys, const T* values, const long long* tables, const long long* row_sequence,
-                    const long long* row_tokens, const long long* row_blocks, Acc<T>* partial, Acc<T>* partial_state,
-                    long long heads, long long kv_heads, long long heads_per_block, long long block_size,
-                    long long table_width, long long splits, double scale) {
+    attention_split(Read<T> queries, Read<T> keys, Read<T> values, Read<long long> tables, Read<long long> row_sequence,
+                    Read<long long> row_tokens, Read<long long> row_blocks, Write<Acc<T>> partial,
+                    Write<Acc<T>> partial_state, long long heads, long long kv_heads, long long heads_per_block,
+                    long long block_size, long long table_width, long long splits, double scale) {
     using A = Acc<T>;
     using Shared = SplitShared<T, HEAD, VECTORS>;
     BLOCK_SHARED(Shared, s);
@@ -255,8 +255,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 // grid (rows, heads), THREADS threads. out [rows, heads, head_size]. Always run, also for one split: no second path.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-    attention_merge(const Acc<T>* partial, const Acc<T>* partial_state, const long long* row_tokens, T* out, long long heads,
-                    long long head_size, long long splits) {
+    attention_merge(Read<Acc<T>> partial, Read<Acc<T>> partial_state, Read<long long> row_tokens, Write<T> out,
+                    long long heads, long long head_size, long long splits) {
     using A = Acc<T>;
     const long long row = blockIdx.x;
     const long long place = (row * heads + blockIdx.y) * splits;

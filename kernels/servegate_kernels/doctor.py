@@ -53,7 +53,7 @@ def gather() -> Facts:
         cupy=tuple(name for name in names if name == "cupy" or name.startswith("cupy-cuda")),
         nvrtc=compiler,
         torch_cuda=torch.version.cuda,
-        capability=torch.cuda.get_device_capability() if torch.cuda.is_available() else None,
+        capability=torch.cuda.get_device_capability(0) if torch.cuda.is_available() else None,
     )
 
 

@@ -16,8 +16,8 @@ struct LogprobShared {
 // top_ids, top_logprobs [rows, top]: best first, ties by lower id, -1 and NaN where NaN logits leave too few.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-    log_softmax(const T* logits, const long long* tokens, double* token_logprobs, double* margins, long long* top_ids,
-                double* top_logprobs, long long vocabulary, long long top) {
+    log_softmax(Read<T> logits, Read<long long> tokens, Write<double> token_logprobs, Write<double> margins,
+                Write<long long> top_ids, Write<double> top_logprobs, long long vocabulary, long long top) {
     BLOCK_SHARED(LogprobShared, shared);
     const long long row = blockIdx.x;
     const T* x = logits + row * vocabulary;

@@ -17,7 +17,7 @@ struct ScalarShared {
 
 template <typename T, int ROWS>
 __global__ void __launch_bounds__(256, 1)
-    matmul_scalar(const T* x, const T* w, const T* bias, T* y, long long m, long long n, long long k) {
+    matmul_scalar(Read<T> x, Read<T> w, Read<T> bias, Write<T> y, long long m, long long n, long long k) {
     using Shared = ScalarShared<T, ROWS>;
     BLOCK_SHARED(Shared, s);
     const int column = threadIdx.x % 16, row = threadIdx.x / 16;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_stage(T (&stage)[ROWS][STRIDE], const T* so
 
 template <typename T, typename Out, typename Tile>
 __global__ void __launch_bounds__(Tile::THREADS, 1)
-    matmul_tensor(const T* x, const T* w, const T* bias, Out* y, long long m, long long n, long long k) {
+    matmul_tensor(Read<T> x, Read<T> w, Read<T> bias, Write<Out> y, long long m, long long n, long long k) {
     using Shared = TensorShared<T, Tile>;
     BLOCK_SHARED(Shared, s);
     const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;

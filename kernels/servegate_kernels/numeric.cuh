@@ -15,6 +15,12 @@ struct Accumulator<double> {
 template <typename T>
 using Acc = typename Accumulator<T>::type;
 
+// What a kernel only reads, and what it only writes: no two overlap, so that loads need not wait for stores.
+template <typename T>
+using Read = const T* __restrict__;
+template <typename T>
+using Write = T* __restrict__;
+
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ float widen(f16 x) { return f16_to_float(x); }

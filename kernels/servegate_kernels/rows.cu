@@ -10,19 +10,22 @@ struct alignas(16) Word {
 };
 
 // grid (rows). out[row] = table[ids[row]], in words of 16 bytes.
-__global__ void __launch_bounds__(THREADS, 1) embedding(const Word* table, const long long* ids, Word* out, long long words) {
+__global__ void __launch_bounds__(THREADS, 1)
+    embedding(Read<Word> table, Read<long long> ids, Write<Word> out, long long words) {
     const Word* source = table + ids[blockIdx.x] * words;
     Word* target = out + static_cast<long long>(blockIdx.x) * words;
+#pragma unroll 4  // left alone, the compiler unrolls for rows far longer than they are, at three times the registers
     for (long long i = threadIdx.x; i < words; i += THREADS) target[i] = source[i];
 }
 
 // grid (rows). Writes a row's K and V, `words` words of 16 bytes each, to its slot of the pools; slot -1 is a padding
 // row and writes nothing. Rows of the input may lie `stride` words apart (a slice of a fused projection).
 __global__ void __launch_bounds__(THREADS, 1)
-    kv_write(const Word* keys, const Word* values, Word* key_pool, Word* value_pool, const long long* slots, long long words,
-             long long key_stride, long long value_stride) {
+    kv_write(Read<Word> keys, Read<Word> values, Write<Word> key_pool, Write<Word> value_pool, Read<long long> slots,
+             long long words, long long key_stride, long long value_stride) {
     const long long row = blockIdx.x, slot = slots[row];
     if (slot < 0) return;
+#pragma unroll 2  // as above
     for (long long i = threadIdx.x; i < words; i += THREADS) {
         const Word key = keys[row * key_stride + i], value = values[row * value_stride + i];
         key_pool[slot * words + i] = key;
@@ -74,12 +77,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 // of each head by the angle of the row's position; cosines, sines [positions, head_size / 2] come from float64 on the host.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-    rope(const T* x, const Acc<T>* cosines, const Acc<T>* sines, const long long* positions, T* out, long long heads,
+    rope(Read<T> x, Read<Acc<T>> cosines, Read<Acc<T>> sines, Read<long long> positions, Write<T> out, long long heads,
          long long head_size, long long stride) {
     using A = Acc<T>;
-    const long long row = blockIdx.x, half = head_size / 2, angles = positions[row] * half;
-    for (long long i = threadIdx.x; i < heads * half; i += THREADS) {
-        const long long first = i / half * head_size + i % half;
+    const long long row = blockIdx.x;
+    const int half = static_cast<int>(head_size) / 2, pairs = static_cast<int>(heads) * half;  // 64-bit division is slow
+    const long long angles = positions[row] * half;
+    for (int i = threadIdx.x; i < pairs; i += THREADS) {
+        const int first = i / half * 2 * half + i % half;
         const A a = widen(x[row * stride + first]), b = widen(x[row * stride + first + half]);
         const A c = cosines[angles + i % half], s = sines[angles + i % half];
         T* target = out + row * heads * head_size + first;
@@ -90,7 +95,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 // grid (rows, ceil(width / (THREADS * pack))). gate_up [rows, 2 * width] -> out [rows, width]: silu(gate) * up.
 template <typename T>
-__global__ void __launch_bounds__(THREADS, 1) silu_mul(const T* gate_up, T* out, long long width) {
+__global__ void __launch_bounds__(THREADS, 1) silu_mul(Read<T> gate_up, Write<T> out, long long width) {
     using A = Acc<T>;
     const long long row = blockIdx.x, packs = width / Pack<T>::SIZE;
     const long long i = static_cast<long long>(blockIdx.y) * THREADS + threadIdx.x;

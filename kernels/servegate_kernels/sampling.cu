@@ -172,8 +172,8 @@ struct Row {
 // top-p would need more than the shortlist.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-    sample(const T* logits, const double* temperatures, const long long* top_ks, const double* top_ps, const double* floors,
-           const long long* seeds, const long long* positions, long long* drawn, long long vocabulary) {
+    sample(Read<T> logits, Read<double> temperatures, Read<long long> top_ks, Read<double> top_ps, Read<double> floors,
+           Read<long long> seeds, Read<long long> positions, Write<long long> drawn, long long vocabulary) {
     BLOCK_SHARED(SampleShared, shared);
     const long long row = blockIdx.x;
     const T* x = logits + row * vocabulary;
@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 
     // Each thread owns a run of neighbouring ids, so that ties can be counted in the order of the ids.
     const int run = (tokens.vocabulary + THREADS - 1) / THREADS;
-    const int first = min(static_cast<int>(threadIdx.x) * run, tokens.vocabulary), last = min(first + run, tokens.vocabulary);
+    const int first = min(static_cast<int>(threadIdx.x) * run, tokens.vocabulary);
+    const int last = min(first + run, tokens.vocabulary);
     int above = 0, ties = 0;
     for (int i = first; i < last; ++i) {
         const double scaled = tokens.scaled_at(i);

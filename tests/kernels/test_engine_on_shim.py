@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +20,13 @@ from servegate_engine.config import EngineConfig, ModelConfig
 from servegate_engine.engine import Engine
 from servegate_engine.errors import ConfigError
 from servegate_engine.request import FinishReason, Request, SamplingParams, TokenLogprob
+from servegate_engine.sampling import SampleRow
+from servegate_kernels.loader import DeviceError
 from servegate_kernels.ops import Kernels
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # the engine's toy models and page driver
 
-from paged import Driver
+from paged import Driver, Paged
 from toy import TOYS, toy_weights
 
 Result = tuple[list[TokenLogprob], FinishReason | None]
@@ -155,6 +159,81 @@ def test_padding_rows_change_nothing(kernels: Kernels) -> None:
     assert torch.equal(driver.run(IDS, 1), expected)
 
 
+class PlayedGraphs:
+    """CUDA graphs in a few lines: what is captured runs, and a replay runs it again, on the same inputs."""
+
+    def __init__(self, backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.backend = backend
+        self.pools: list[object] = []
+        self.shapes: list[tuple[int, int]] = []
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        played = {
+            "Stream": lambda: stream,
+            "current_stream": lambda: stream,
+            "stream": lambda stream: nullcontext(),
+            "CUDAGraph": lambda: SimpleNamespace(),
+            "graph": self._capture,
+            "graph_pool_handle": object,
+        }
+        for name, value in played.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        self.run = backend._run
+        monkeypatch.setattr(backend, "_run", self._run)
+        backend.use_graphs = True
+
+    def _run(self, step: Any, batch: Any) -> torch.Tensor:
+        self.last = (step, batch, self.run(step, batch))
+        return self.last[2]
+
+    @contextmanager
+    def _capture(self, graph: SimpleNamespace, pool: object) -> Iterator[None]:
+        self.pools.append(pool)
+        yield
+        step, batch, logits = self.last
+        self.shapes.append((len(step.positions), step.attention.splits))
+        graph.replay = lambda: logits.copy_(self.run(step, batch))
+
+
+def token_by_token(driver: Driver) -> torch.Tensor:
+    """Logprobs of four sequences that end one after the other, each step one token of each."""
+    sequences = [Paged(ids) for ids in (*OTHERS, IDS)]
+    while running := [sequence for sequence in sequences if sequence.done < len(sequence.ids)]:
+        driver.step([(sequence, 1) for sequence in running])
+    return torch.cat([logprobs for sequence in sequences for logprobs in sequence.logprobs])
+
+
+def test_a_replayed_graph_gives_the_bits_of_plain_launches(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One graph for each power of two of rows, all in one pool of memory, padded rows included."""
+    config = toy("llama")
+    expected = token_by_token(make(kernels, config, torch.bfloat16, 4)[1])
+    backend, driver = make(kernels, config, torch.bfloat16, 4)
+    graphs = PlayedGraphs(backend, monkeypatch)
+    assert torch.equal(token_by_token(driver), expected)
+    assert graphs.shapes == [(4, 1), (2, 1)]
+    assert len(set(graphs.pools)) == 1
+
+
+def test_a_capture_that_memory_runs_out_in_is_one_clear_line(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def capture(graph: object, pool: object) -> Iterator[None]:
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture\nmore")
+        yield
+
+    backend, driver = make(kernels, toy("llama"), torch.float64)
+    PlayedGraphs(backend, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    words = r"^engine: capturing a decode step of 1 rows failed: CUDA out of memory[^\n]+max_num_seqs$"
+    with pytest.raises(ConfigError, match=words):
+        driver.run(IDS[:1])
+
+
 def test_only_the_wanted_rows_get_logits(kernels: Kernels) -> None:
     backend, driver = make(kernels, toy("llama"), torch.float64)
     forward = backend.forward
@@ -184,13 +263,34 @@ def test_a_head_size_without_kernels_is_one_clear_line(kernels: Kernels) -> None
         make(kernels, TOYS["llama"], torch.float64)
 
 
-def test_a_step_that_does_not_fit_is_one_clear_line(
-    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), r"^engine: a step of 21 tokens does not fit [^\n]+$"),
+        (DeviceError("k cannot be run"), r"^engine: device is 'cuda': k cannot be run$"),
+    ],
+    ids=["memory", "device"],
+)
+def test_a_step_that_the_device_refuses_is_one_clear_line(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
     def run(*arguments: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        raise error
 
     backend, driver = make(kernels, toy("llama"), torch.float64)
     monkeypatch.setattr(backend, "_run", run)
-    with pytest.raises(ConfigError, match=r"^engine: a step of 21 tokens does not fit [^\n]+$"):
+    with pytest.raises(ConfigError, match=words):
         driver.run(IDS)
+
+
+def test_sampling_that_does_not_fit_is_one_clear_line(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    backend, _ = make(kernels, toy("llama"), torch.float64)
+    monkeypatch.setattr(kernels.launcher, "launch", refuse)
+    rows = [SampleRow(SamplingParams(), (1,), ())]
+    with pytest.raises(ConfigError, match=r"^engine: a sampling of 1 rows does not fit [^\n]+$"):
+        backend.sample(torch.zeros(1, 96), rows)

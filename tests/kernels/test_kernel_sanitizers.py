@@ -18,6 +18,9 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 
+COMPILERS = ("test_kernel_resources", "test_kernel_loader")
+"""About what NVRTC makes: nothing that these sanitizers could see."""
+
 STATISTICS = ("kept_set_by_many_draws", "frequencies_follow_the_softmax")
 """Hundreds of rows through code that other tests run: minutes under a sanitizer, and nothing new to see."""
 
@@ -35,9 +38,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_kernels_touch_only_what_is_theirs() -> None:
-    tests = [
-        str(path) for path in sorted(FOLDER.glob("test_kernel_*.py")) if path.stem != "test_kernel_resources"
-    ]
+    tests = [str(path) for path in sorted(FOLDER.glob("test_kernel_*.py")) if path.stem not in COMPILERS]
     without = ["-k", " and ".join(f"not {name}" for name in STATISTICS)]
     done = run("-m", "pytest", "-q", "-x", "-m", "not slow", *without, "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -6,8 +6,10 @@ here; reference numerics are float64 throughout, as on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -125,6 +127,19 @@ def _integers(batch: StepBatch, plan: RowPlan, table_width: int, pad: int) -> li
     ]
 
 
+@contextmanager
+def _errors_in_one_line(what: str) -> Iterator[None]:
+    """What the device refuses, as a ConfigError that says what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"engine: a {what} does not fit into the device's memory: lower num_blocks or max_batched_tokens"
+        ) from error
+    except DeviceError as error:
+        raise ConfigError(f"engine: device is 'cuda': {error}") from error
+
+
 class CudaBackend:
     """A decoder with its paged KV pool on one device; implements ``Backend`` and ``Ops``.
 
@@ -159,6 +174,8 @@ class CudaBackend:
         tables = rope_tables(positions, config.head_dim, config.rope_theta, config.rope_scaling)
         self._cos, self._sin = (x.to(self._device, ACCUMULATOR_OF[self._dtype]) for x in tables)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
+        self._graph_pool: Any = None
+        """Memory that all graphs share: they are replayed one at a time, and their results copied out."""
         self._step: _Step
         self.use_graphs = self._device.type == "cuda"
         """Replay decode steps from CUDA graphs; off, each kernel is launched on its own: the same bits."""
@@ -167,15 +184,11 @@ class CudaBackend:
     def forward(self, batch: StepBatch) -> torch.Tensor:
         """See ``Backend``: logits on the device, float64 or float32.
 
-        Raises ConfigError where the activations do not fit beside weights and KV pool.
+        Raises ConfigError where the activations do not fit beside weights and KV pool, or the device refuses
+        a kernel.
         """
-        try:
+        with _errors_in_one_line(f"step of {len(batch.token_ids)} tokens"):
             return self._forward(batch)
-        except torch.OutOfMemoryError as error:
-            raise ConfigError(
-                f"engine: a step of {len(batch.token_ids)} tokens does not fit into the device's memory: "
-                "lower num_blocks or max_batched_tokens"
-            ) from error
 
     def _forward(self, batch: StepBatch) -> torch.Tensor:
         plan = plan_rows(
@@ -192,7 +205,8 @@ class CudaBackend:
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[TokenLogprob | None]:
         """See ``Backend``. One copy to the host a step, of a few numbers a row."""
-        return cuda_sampling.sample(self._kernels, logits, rows)
+        with _errors_in_one_line(f"sampling of {len(rows)} rows"):
+            return cuda_sampling.sample(self._kernels, logits, rows)
 
     def describe(self) -> dict[str, str]:
         """See ``Backend``."""
@@ -224,7 +238,8 @@ class CudaBackend:
         step = self._place(batch, replace(plan, splits=splits), pad=rows - len(batch.token_ids))
         graph = self._graphs.get((rows, splits))
         if graph is None:
-            graph = self._graphs[rows, splits] = _DecodeGraph(self, step, batch)
+            self._graph_pool = self._graph_pool or torch.cuda.graph_pool_handle()
+            graph = self._graphs[rows, splits] = _DecodeGraph(self, step, batch, self._graph_pool)
         return graph.replay(step)[: len(batch.token_ids)]
 
     # The operations the model is written in.
@@ -265,7 +280,7 @@ class CudaBackend:
 class _DecodeGraph:
     """One captured decode step: its inputs and its logits stay where they were when it was captured."""
 
-    def __init__(self, backend: CudaBackend, step: _Step, batch: StepBatch) -> None:
+    def __init__(self, backend: CudaBackend, step: _Step, batch: StepBatch, pool: Any) -> None:
         self._step = step
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
@@ -273,8 +288,15 @@ class _DecodeGraph:
             backend._run(step, batch)  # compiles what is missing: no compiling while capturing
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._logits = backend._run(step, batch)
+        try:
+            with torch.cuda.graph(self._graph, pool=pool):
+                self._logits = backend._run(step, batch)
+        except RuntimeError as error:  # a capture that memory ran out in ends in one about the capture
+            reason = str(error.__context__ or error).strip().splitlines()[0]
+            raise ConfigError(
+                f"engine: capturing a decode step of {len(step.positions)} rows failed: {reason}: "
+                "lower num_blocks or max_num_seqs"
+            ) from error
 
     def replay(self, step: _Step) -> torch.Tensor:
         """Logits of the step, a copy: the next replay overwrites the graph's own."""
