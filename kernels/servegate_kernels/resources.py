@@ -1,8 +1,8 @@
 """What every kernel takes on every architecture, as a committed table (resources.json).
 
-``python -m servegate_kernels.resources`` compiles all of them and rewrites the table; it needs no GPU and
-takes some minutes. A test holds the table to the sources by their digest, so that a kernel cannot change
-without it.
+``python -m servegate_kernels.resources`` compiles what has changed and rewrites the table; it needs no GPU,
+and two minutes for everything. A test holds the table to the sources by their digest, so that a kernel cannot
+change without it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from servegate_kernels import nvrtc, sources
+from servegate_kernels.cache import made_once
 
 ARCHITECTURES = (80, 86, 89, 90, 100)
 """Compute capabilities that the checks compile for; others from 80 on are compiled when met."""
@@ -40,18 +41,27 @@ def load() -> dict[str, Any]:
     return table
 
 
-def measure(file: str, expressions: tuple[str, ...], architecture: int) -> dict[str, list[int]]:
-    """Compiles kernels of one file for one architecture: expression -> figures as in the table."""
-    compiled = nvrtc.compile_resources(sources.assemble(file), expressions, architecture)
-    return {expression: list(astuple(figures)) for expression, figures in compiled.items()}
+def measure(file: str, architecture: int) -> dict[str, list[int]]:
+    """Compiles the kernels of one file for one architecture, unless that was done before: expression ->
+    figures as in the table."""
+    source, expressions = sources.assemble(file), sources.CATALOGUE[file]
+
+    def make(folder: Path) -> None:
+        compiled = nvrtc.compile_resources(source, expressions, architecture)
+        figures = {expression: astuple(found) for expression, found in compiled.items()}
+        (folder / "figures.json").write_text(json.dumps(figures), encoding="utf-8")
+
+    folder = made_once("resources", (source, expressions, sources.FLAGS, architecture, compiler()), make)
+    figures: dict[str, list[int]] = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    return figures
 
 
 def main() -> None:
     """Rewrites the table, whatever its figures are: the test judges them."""
     kernels: dict[str, dict[str, list[int]]] = {}
-    for file, expressions in sources.CATALOGUE.items():
+    for file in sources.CATALOGUE:
         for architecture in ARCHITECTURES:
-            for expression, figures in measure(file, expressions, architecture).items():
+            for expression, figures in measure(file, architecture).items():
                 kernels.setdefault(expression, {})[str(architecture)] = figures
     head = {
         "nvrtc": compiler(),

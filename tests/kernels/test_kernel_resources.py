@@ -3,15 +3,26 @@ table says."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from servegate_kernels import nvrtc, resources, sources
 
-SAMPLE = {
-    "attention.cu": ("attention_split<bf16, 128, 4>", "attention_merge<bf16>"),
-    "matmul.cu": ("matmul_tensor<bf16, float, DecodeTile>",),
-    "rows.cu": ("kv_write", "rms_norm<bf16>"),
-}
+Figures = dict[str, list[int]]
+
+MATRIX = [(file, architecture) for file in sources.CATALOGUE for architecture in resources.ARCHITECTURES]
+"""Kernel files and architectures, the long ones first."""
+
+
+@pytest.fixture(scope="session")
+def compiled() -> dict[tuple[str, int], Figures]:
+    """Everything, on all cores: two minutes of one, and nothing where it has been compiled before."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        jobs = {(file, arch): pool.submit(resources.measure, file, arch) for file, arch in MATRIX}
+        return {key: job.result() for key, job in jobs.items()}
 
 
 def test_the_table_is_of_these_sources() -> None:
@@ -31,21 +42,20 @@ def test_nothing_spills_and_everything_fits() -> None:
             assert registers <= 160, f"{name} on sm_{architecture}"
 
 
-@pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("file", SAMPLE)
-def test_a_sample_compiles_to_the_table_s_figures(file: str, architecture: int) -> None:
+@pytest.mark.parametrize(("file", "architecture"), MATRIX)
+def test_every_kernel_compiles_to_the_table_s_figures(
+    compiled: dict[tuple[str, int], Figures], file: str, architecture: int
+) -> None:
     kernels = resources.load()["kernels"]
-    for name, figures in resources.measure(file, SAMPLE[file], architecture).items():
-        assert figures == kernels[name][str(architecture)], name
+    expected = {name: kernels[name][str(architecture)] for name in sources.CATALOGUE[file]}
+    assert compiled[file, architecture] == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", resources.ARCHITECTURES)
-@pytest.mark.parametrize("file", sources.CATALOGUE)
-def test_everything_compiles_to_the_table_s_figures(file: str, architecture: int) -> None:
-    kernels = resources.load()["kernels"]
-    for name, figures in resources.measure(file, sources.CATALOGUE[file], architecture).items():
-        assert figures == kernels[name][str(architecture)], name
+def test_what_was_compiled_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVEGATE_CACHE_DIR", str(tmp_path))
+    figures = resources.measure("rows.cu", 90)
+    monkeypatch.setattr(nvrtc, "compile_resources", None)
+    assert resources.measure("rows.cu", 90) == figures
 
 
 def test_a_spill_is_seen() -> None:
