@@ -1,16 +1,18 @@
 """Proves and measures the CUDA kernels on the GPU at hand, in under six minutes on an H200.
 
-    python benchmarks/device_check.py --out device.json [--model DIR] [--compute-sanitizer PATH]
+    python benchmarks/device_check.py --out device.json [--compute-sanitizer PATH]
 
-In order: the kernel tests on the device, compute-sanitizer's memcheck and racecheck on a few of them,
-invariance of bits at serving sizes, then times by CUDA events. The table comes last. ``--dry-run`` walks
-through the measuring code on the host shim with tiny shapes: it shows that the script works, its figures mean
+In order: the kernel tests on the device and the engine's against the PyTorch backend, invariance of bits at
+serving sizes, times by CUDA events with a cold L2 cache, the engine, and with the time that is left
+compute-sanitizer's memcheck and racecheck on a few tests. The table comes last. ``--dry-run`` walks through
+the measuring code on the host shim with tiny shapes: it shows that the script works, and its figures mean
 nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -24,8 +26,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import device_engine
 import torch
 
+from servegate_engine import sampling
+from servegate_engine.backends import cuda_sampling
+from servegate_engine.request import SamplingParams
+from servegate_engine.sampling import SampleRow
 from servegate_kernels import resources
 from servegate_kernels.launcher import Launcher
 from servegate_kernels.loader import DeviceError, DeviceLauncher
@@ -35,6 +42,11 @@ from servegate_kernels.shim import HostLauncher
 
 TESTS = Path(__file__).parents[1] / "tests" / "kernels"
 FILES = [f"test_kernel_{name}.py" for name in ("attention", "matmul", "rows", "sampling")]
+ENGINE_TESTS = (
+    "test_sampling_on_shim.py",
+    "test_engine_on_shim.py::test_the_whole_engine_gives_the_torch_backends_tokens_and_logprobs",
+)
+"""Of the engine, those that hold the device to the host."""
 HEADS, KV_HEADS, HEAD_SIZE = 32, 8, 128
 
 
@@ -50,6 +62,8 @@ class Check:
     def __post_init__(self) -> None:
         self.kernels = Kernels(self.launcher)
         self.device = self.launcher.device
+        flush_bytes = 1 << (10 if self.dry else 28)  # several times any L2 cache
+        self.flush = torch.empty(flush_bytes, dtype=torch.uint8, device=self.device)
 
     def add(self, what: str, value: float | str, unit: str = "", target: str = "", **details: Any) -> None:
         self.rows.append({"what": what, "value": value, "unit": unit, "target": target, **details})
@@ -60,7 +74,10 @@ class Check:
         return torch.randn(shape, generator=generator, device=self.device, dtype=torch.float32).to(dtype)
 
     def seconds(self, call: Callable[[], object], repeats: int = 30) -> float:
-        """Median of ``repeats`` timed calls after three unmeasured ones, by events on the current stream."""
+        """Median of ``repeats`` timed calls after three unmeasured ones, by events on the current stream.
+
+        Before each the L2 cache is overwritten; while the device is busy with that, the host runs ahead.
+        """
         if self.dry:
             start = time.perf_counter()
             call()
@@ -70,6 +87,7 @@ class Check:
         event: Callable[..., Any] = torch.cuda.Event
         events = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(repeats)]
         for start_event, end_event in events:
+            self.flush.zero_()
             start_event.record()
             call()
             end_event.record()
@@ -88,33 +106,56 @@ class Check:
         return graph.replay
 
 
-def run_tests(check: Check, sanitizer: str | None) -> None:
-    """The tests of tests/kernels on the device, then a few of them under compute-sanitizer."""
-    environment = {**os.environ, "SERVEGATE_KERNEL_TESTS": "cuda"}
-    files = [str(TESTS / name) for name in FILES]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *files]
-    commands = {"tests": [*pytest, "-k", "not beyond_32_bits"]}
-    few = "rms_norm or write_kv or (matches_float64 and 64-torch.bfloat16) or silu_mul"
+def pytest_command(*selection: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *selection,
+    ]
+
+
+def run_tests(check: Check) -> None:
+    """The tests of tests/kernels that take a device, on it."""
+    tests = [str(TESTS / name) for name in (*FILES, *ENGINE_TESTS)]
+    run_command(check, "tests", pytest_command(*tests, "-k", "not beyond_32_bits"))
+
+
+def run_sanitizer(check: Check, sanitizer: str | None) -> None:
+    """A few of them under compute-sanitizer: some of each kernel file."""
+    few = "rms_norm or write_kv or (matches_float64 and 64-torch.bfloat16) or silu_mul or nothing_to_draw"
     for tool in ("memcheck", "racecheck"):
+        what = f"compute-sanitizer {tool}"
         if sanitizer is None:
-            check.add(f"compute-sanitizer {tool}", "not run: not found")
-        else:
-            commands[f"compute-sanitizer {tool}"] = [
-                *(sanitizer, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"),
-                *(*pytest, "-k", few),
-            ]
-    for what, command in commands.items():
-        left = check.deadline - time.monotonic()
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=min(120, left), check=False
-            )
-        except subprocess.TimeoutExpired:
-            check.add(what, "FAILED: out of time")
+            check.add(what, "not run: not found")
             continue
-        lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-        verdict = "passed" if done.returncode == 0 else "FAILED"
-        check.add(what, verdict, log=lines[-40:] if done.returncode else lines[-1:])
+        options = ["--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
+        tests = pytest_command(*(str(TESTS / name) for name in FILES), "-k", few)
+        run_command(check, what, [sanitizer, *options, *tests])
+
+
+def run_command(check: Check, what: str, command: list[str]) -> None:
+    environment = {**os.environ, "SERVEGATE_KERNEL_TESTS": "cuda"}
+    left = check.deadline - time.monotonic()
+    if left <= 0:
+        check.add(what, "not run: out of time")
+        return
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=min(120, left), check=False
+        )
+    except subprocess.TimeoutExpired:
+        check.add(what, "FAILED: out of time")
+        return
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    verdict = "passed" if done.returncode == 0 else "FAILED"
+    check.add(what, verdict, log=lines[-40:] if done.returncode else lines[-1:])
 
 
 def attention_case(
@@ -140,7 +181,8 @@ def measure_copy(check: Check) -> float:
 
 
 def measure_attention(check: Check, copy_rate: float) -> None:
-    shapes = [(1, 40)] if check.dry else [(1, 512), (1, 4096), (4, 2048), (16, 4096), (64, 1024), (64, 8192)]
+    grid = itertools.product((1, 8, 64), (512, 2048, 8192))
+    shapes = [(1, 40)] if check.dry else list(grid)
     scale = HEAD_SIZE**-0.5
     for batch, length in shapes:
         for block_size in (16, 64):
@@ -252,38 +294,27 @@ def check_invariance(check: Check) -> None:
         check.add(name, "equal" if same else "FAILED", target="equal")
 
 
-def measure_engine(check: Check, model: Path) -> None:
-    """Decode on the whole engine backend, with the CUDA graph and launched kernel by kernel."""
-    from servegate_engine.backends.cuda_backend import CudaBackend
-    from servegate_engine.batch import SequenceSlice, StepBatch
-    from servegate_engine.config import EngineConfig
-    from servegate_engine.loading import load_weights
+def check_sampling(check: Check) -> None:
+    """Tokens and logprobs: a row alone = the row in a batch."""
+    rows, vocabulary = (2, 500) if check.dry else (16, 128256)
+    logits = 4 * check.random(rows, vocabulary, dtype=torch.float32)
+    params = [
+        SamplingParams(temperature=1.0, top_k=50, top_p=0.9, seed=i, top_logprobs=5) for i in range(rows)
+    ]
+    wanted = [SampleRow(own, (1,), ()) for own in params]
+    together = cuda_sampling.sample(check.kernels, logits, wanted)
+    alone = [
+        cuda_sampling.sample(check.kernels, logits[i : i + 1], wanted[i : i + 1])[0] for i in range(rows)
+    ]
+    check.add("sampling: alone = batched", "equal" if alone == together else "FAILED", target="equal")
+    other = sampling.sample(logits.cpu(), wanted)
+    same = [None if x is None else x.token_id for x in together] == [x and x.token_id for x in other]
+    check.add("sampling: tokens of the host's sampler", "equal" if same else "FAILED", target="equal")
 
-    config, weights = load_weights(model, torch.bfloat16)
-    engine = EngineConfig(block_size=16, num_blocks=1024, numerics="native")
-    backend = CudaBackend(config, weights, engine, check.launcher)
-    batch, length = 8, 256
-    blocks = -(-length // 16)
-    tables = [tuple(range(i * blocks, (i + 1) * blocks)) for i in range(batch)]
-    step = StepBatch(
-        token_ids=tuple(range(batch)),
-        positions=(length - 1,) * batch,
-        slots=tuple(table[-1] * 16 + (length - 1) % 16 for table in tables),
-        sequences=tuple(SequenceSlice(i, 1, length, tables[i]) for i in range(batch)),
-        logit_rows=tuple(range(batch)),
-    )
-    with_graph = backend.forward(step)
-    backend.use_graphs = False
-    without = backend.forward(step)
-    equal = "equal" if torch.equal(with_graph, without) else "FAILED"
-    check.add("engine: logits from the graph = without", equal, target="equal")
-    for graphs in (True, False):
-        backend.use_graphs = graphs
-        taken = check.seconds(lambda: backend.forward(step))
-        name = "with" if graphs else "without"
-        check.add(
-            f"engine decode, {batch} sequences at {length} tokens, {name} graphs", batch / taken, "tokens/s"
-        )
+
+def measure_engine(check: Check) -> None:
+    for what, value, unit, target in device_engine.measure(check.launcher, check.dry):
+        check.add(what, value, unit, target)
 
 
 def describe(check: Check) -> dict[str, str]:
@@ -306,9 +337,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("device.json"), help="where the full results go")
-    parser.add_argument(
-        "--model", type=Path, help="a SmolLM2 directory or file; without it no engine figures"
-    )
     parser.add_argument("--compute-sanitizer", default=shutil.which("compute-sanitizer"), help="its path")
     parser.add_argument("--seconds", type=float, default=350, help="no section starts after this long")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the host shim")
@@ -323,14 +351,15 @@ def main() -> int:
     copy_rate = measure_copy(check)
     sections: list[tuple[str, Callable[[], None]]] = [
         ("invariance", lambda: check_invariance(check)),
+        ("sampling", lambda: check_sampling(check)),
         ("attention", lambda: measure_attention(check, copy_rate)),
         ("matrix product", lambda: measure_matmul(check)),
         ("small kernels", lambda: measure_small(check, copy_rate)),
+        ("engine", lambda: measure_engine(check)),
     ]
-    if options.model is not None:
-        sections.append(("engine", lambda: measure_engine(check, options.model)))
     if not options.dry_run:
-        sections.insert(0, ("tests", lambda: run_tests(check, options.compute_sanitizer)))
+        sections.insert(0, ("tests", lambda: run_tests(check)))
+        sections.append(("sanitizer", lambda: run_sanitizer(check, options.compute_sanitizer)))
     for name, section in sections:
         if time.monotonic() > check.deadline:
             check.add(name, "not run: out of time")

@@ -27,6 +27,12 @@ def test_a_dry_run_measures_and_reports(tmp_path: Path) -> None:
     values = {row["what"]: row["value"] for row in report["results"]}
     assert values["attention: alone = batched = one large page"] == "equal"
     assert values["matmul bfloat16: rows alone = in any batch"] == "equal"
+    assert values["sampling: alone = batched"] == "equal"
+    assert values["sampling: tokens of the host's sampler"] == "equal"
+    assert values["engine: tokens with graphs = without"] == "equal"
+    for what in ("attention B=1 L=40 block 64, of copy", "write_kv 4096 rows, of copy"):
+        assert values[what] > 0
+    assert values["engine decode, 2 requests, without graphs"] > 0
     assert all(row["what"] in done.stdout for row in report["results"])
 
 
