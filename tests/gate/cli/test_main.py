@@ -11,7 +11,9 @@ import pytest
 from servegate.cli.main import cli, exit_code
 from servegate.errors import MeasurementError, NoDataError, UsageError
 
-HEAVY = ["torch", "numpy", "scipy", "jinja2", "pydantic", "rich", "github", "yaml", "jsonschema"]
+HEAVY = [
+    "torch", "numpy", "scipy", "jinja2", "pydantic", "rich", "github", "yaml", "jsonschema", "matplotlib",
+]  # fmt: skip
 
 
 @pytest.fixture

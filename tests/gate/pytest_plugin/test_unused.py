@@ -7,7 +7,10 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-HEAVY = ("torch", "numpy", "scipy", "jinja2", "pydantic", "rich", "yaml", "click", "github", "jsonschema")
+HEAVY = (
+    "torch", "numpy", "scipy", "jinja2", "pydantic", "rich", "yaml", "click", "github", "jsonschema",
+    "matplotlib",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("argument", ["--collect-only", "-rA"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,21 +14,9 @@ from servegate.metrics.drift import first_difference
 from servegate.metrics.logprobs import RESOLUTION, Scored, scored
 from servegate.metrics.matching import match_prompts
 from servegate.render.escape import clean
-from servegate.render.html.data import Workload
-from servegate.render.html.svg import (
-    Chart,
-    Dot,
-    Label,
-    Mark,
-    Path,
-    Scale,
-    axis_below,
-    axis_left,
-    evenly,
-    line,
-    room,
-    scale,
-)
+from servegate.render.html.axis import evenly
+from servegate.render.html.data import Side, Workload
+from servegate.render.html.figure import COLOURS, Chart, Plot, Role, Sheet
 from servegate.render.words import number
 from servegate.wording import count
 
@@ -37,6 +25,12 @@ SHOWN_PROMPTS: Final = 6
 SHOWN_LENGTHS: Final = 30
 POSITIONS: Final = 400
 NAME: Final = 24
+_ROW: Final = 20.0
+_PLOT_PX: Final = (260.0, 160.0)
+"""About the size of a trade chart's axes, to tell whether two names would meet."""
+_NAME_PX: Final = 13.0
+_REQUESTS: Final = 1000
+"""That a cost is told for: of one request it is often a number of many zeros."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class Answer:
     """Characters left out."""
 
 
-def logprob_charts(workload: Workload) -> tuple[tuple[Chart, ...], str]:
+def logprob_charts(workload: Workload, sheet: Sheet) -> tuple[tuple[Chart, ...], str]:
     """Charts of the prompts that moved most, and a sentence on all of them."""
     base, head = workload.base.facts if workload.base else None, workload.head.facts
     found = list(scored(base, head, match_prompts(base.prompts, head.prompts))) if base else []
@@ -66,43 +60,35 @@ def logprob_charts(workload: Workload) -> tuple[tuple[Chart, ...], str]:
     shown = moved[:SHOWN_PROMPTS]
     left = f" Drawn: the {len(shown)} that moved most." if len(shown) < len(moved) else ""
     text = f"{len(moved)} of {count(len(found), 'prompt')} differ by more than {RESOLUTION:g} nat.{left}"
-    return tuple(_logprobs(item, base, head) for item in shown), text
+    return tuple(_logprobs(item, base, head, sheet) for item in shown), text
 
 
 def _largest(item: Scored) -> float:
     return float(np.abs(item.head - item.base).max())
 
 
-def _logprobs(item: Scored, base: WorkloadFacts, head: WorkloadFacts) -> Chart:
-    width, height, left = 360.0, 190.0, 58.0
+def _logprobs(item: Scored, base: WorkloadFacts, head: WorkloadFacts, sheet: Sheet) -> Chart:
     deltas = (item.head - item.base).tolist()
     parts = _parts_at(item.prompt_id, base, head)
-    x = Scale(0, max(len(deltas) - 1, 1 if parts is None else parts[0], 1), left, width - 12)
-    y = scale([0.0, *deltas], height - 44, 20)
-    marks: list[Mark] = [
-        *axis_left(y, left, width - 12, [(tick, number(tick, 3)) for tick in y.ticks(4)]),
-        *axis_below(x, 20, height - 44, "token position"),
-        Path(f"M{left:.1f} {y(0):.1f}H{width - 12:.1f}", "zero"),
-    ]
-    kept = evenly(len(deltas), POSITIONS)
     worst = int(np.abs(item.head - item.base).argmax())
-    marks.append(Path(line((x(i), y(deltas[i])) for i in sorted({*kept, worst})), "curve head"))
+    kept = sorted({*evenly(len(deltas), POSITIONS), worst})
+    plot = sheet.plot(200)
+    plot.span_y([0.0, *deltas])
+    plot.span_x([0, max(len(deltas) - 1, 1 if parts is None else parts[0], 1)], "token position", air=0.02)
+    plot.axes.axhline(0, color=COLOURS["faint"], linewidth=1)
+    plot.sticks(kept, 0.0, [deltas[i] for i in kept], "head")
+    plot.dots([worst], [deltas[worst]], "head", [f"token {worst}: {number(deltas[worst])} nat"], size=5)
     said = f"Largest at token {worst}: {number(deltas[worst])} nat."
     if parts is not None:
         position, tokens = parts
-        at, before_half = x(position), x(position) < (left + width) / 2
-        marks.append(Path(f"M{at:.1f} 20V{height - 44:.1f}", "parts", f"parts at token {position}: {tokens}"))
         text = f"parts at {position}: {tokens}"
-        marks.append(Label(at, 14, text, "start" if before_half else "end", "label bad"))
+        plot.mark(position, text, "bad", f"parts at token {position}: {tokens}")
         said += f" The answers part at token {position}: {tokens}."
     how = "scored on the base's own completion" if item.forced else "on the tokens that both generated alike"
-    return Chart(
-        title=f"{clean(item.prompt_id, NAME)}: head - base logprob, nat",
-        says=f"{count(len(deltas), 'position')}, {how}. {said}",
-        width=width,
-        height=height,
-        marks=tuple(marks),
-        notes=() if item.forced else (how,),
+    return plot.chart(
+        f"{clean(item.prompt_id, NAME)}: head - base logprob, nat",
+        f"{count(len(deltas), 'position')}, {how}. {said}",
+        () if item.forced else (how,),
     )
 
 
@@ -117,7 +103,7 @@ def _parts_at(prompt_id: str, base: WorkloadFacts, head: WorkloadFacts) -> tuple
     return position, f"{ids[0]} → {ids[1]}"
 
 
-def lengths_chart(workload: Workload) -> Chart | None:
+def lengths_chart(workload: Workload, sheet: Sheet) -> Chart | None:
     """Completion tokens of each prompt, base to head, with its quality checks beside it."""
     rows = list(_lengths(workload))
     if not rows:
@@ -126,29 +112,27 @@ def lengths_chart(workload: Workload) -> Chart | None:
         rows, key=lambda r: (not r.lost, -abs(r.after - (r.after if r.before is None else r.before)))
     )
     shown = moved[:SHOWN_LENGTHS]
-    width, row, top, left = 760.0, 20.0, 8.0, room((r.prompt for r in shown), NAME)
-    right = width - 12 - room((r.quality for r in shown), 40)
-    bottom = top + row * len(shown)
-    x = scale((v for r in shown for v in (r.before, r.after) if v is not None), left, right, from_zero=True)
-    marks: list[Mark] = list(axis_below(x, top, bottom, "completion tokens"))
-    for index, item in enumerate(shown):
-        y = top + row * index + row / 2
-        marks.append(Label(left - 6, y + 4, clean(item.prompt, NAME), "end"))
-        if item.before is not None:
-            marks.append(Path(f"M{x(item.before):.1f} {y:.1f}H{x(item.after):.1f}", "link"))
-            marks.append(Dot(x(item.before), y, "dot base", f"base {item.before} tokens", 5))
-        marks.append(Dot(x(item.after), y, "dot head", f"head {item.after} tokens"))
-        if item.quality:
-            marks.append(Label(right + 10, y + 4, item.quality, kind="label bad" if item.lost else "label"))
+    plot = sheet.plot(74 + _ROW * len(shown), wide=True)
+    plot.rows([clean(row.prompt, NAME) for row in shown])
+    lengths = [v for row in shown for v in (row.before, row.after) if v is not None]
+    plot.span_x(lengths, "completion tokens", zero=True)
+    paired = [(row.before, row.after, i) for i, row in enumerate(shown) if row.before is not None]
+    for before, after, place in paired:
+        plot.line([before, after], [place, place], "faint", width=1.5)
+    befores, _, places = zip(*paired, strict=True) if paired else ((), (), ())
+    plot.dots(befores, places, "base", [f"base {before} tokens" for before in befores])
+    afters = [row.after for row in shown]
+    plot.dots(afters, range(len(shown)), "head", [f"head {after} tokens" for after in afters], size=4.5)
+    for place, row in enumerate(shown):
+        if row.quality:
+            role: Role = "bad" if row.lost else "text"
+            plot.say(row.quality, (1, place), (8, 0), role, within=("axes fraction", "data"))
+    plot.key({"base": "dot", "head": "dot"} if paired else {"head": "dot"})
     note = f"{len(shown)} of {count(len(rows), 'prompt')}: what lost a check first, then what moved most"
-    return Chart(
-        title="Completion length by prompt",
-        says="; ".join(_length_in_words(item) for item in shown[:12]),
-        width=width,
-        height=bottom + 38,
-        marks=tuple(marks),
-        notes=(note,) if len(shown) < len(rows) else (),
-        wide=True,
+    return plot.chart(
+        "Completion length by prompt",
+        "; ".join(_length_in_words(row) for row in shown[:12]),
+        [note] if len(shown) < len(rows) else (),
     )
 
 
@@ -192,59 +176,84 @@ def _length_in_words(item: _Length) -> str:
     return f"{clean(item.prompt, NAME)}: {before}{item.after} tokens{quality}"
 
 
-def trade_charts(workloads: tuple[Workload, ...], currency: str) -> tuple[Chart, ...]:
+def trade_charts(workloads: tuple[Workload, ...], currency: str, sheet: Sheet) -> tuple[Chart, ...]:
     """Share of quality checks passed over mean length, and over cost: one arrow a workload, base to head."""
     drawn = (
-        _trade(workloads, "completion_tokens_mean", "length", "completion tokens of an answer"),
-        _trade(workloads, "cost_per_request", "cost", f"{currency} per request".strip()),
+        _trade(workloads, "completion_tokens_mean", "length", "completion tokens of an answer", sheet),
+        _trade(
+            workloads, "cost_per_request", "cost", f"{currency} per {_REQUESTS:,} requests".strip(), sheet
+        ),
     )
     return tuple(chart for chart in drawn if chart is not None)
 
 
-def _trade(workloads: tuple[Workload, ...], metric: str, what: str, title: str) -> Chart | None:
-    arrows = [
-        (w.name, arm, point)
-        for w in workloads
-        for arm, side in (("base", w.base), ("head", w.head))
-        if side is not None and (point := _point(side.facts, metric)) is not None
-    ]
-    if not arrows:
+@dataclass(frozen=True)
+class _End:
+    """Where a workload is on one arm: an amount, and the share of checks passed."""
+
+    name: str
+    arm: Literal["base", "head"]
+    amount: float
+    passed: float
+
+
+def _trade(workloads: tuple[Workload, ...], metric: str, what: str, title: str, sheet: Sheet) -> Chart | None:
+    found = [end for workload in workloads for end in _ends(workload, metric)]
+    if not found:
         return None
-    width, height, left = 360.0, 230.0, 52.0
-    x = scale((point[0] for _, _, point in arrows), left, width - 70)
-    y = Scale(-0.05, 1.05, height - 44, 12)
-    marks: list[Mark] = [
-        *axis_left(y, left, width - 12, [(s / 100, f"{s} %") for s in (0, 25, 50, 75, 100)]),
-        *axis_below(x, 12, height - 44, title),
-    ]
-    named: list[tuple[float, float]] = []
-    for name, group in groupby(arrows, key=lambda arrow: arrow[0]):
-        ends = [(x(point[0]), y(point[1]), arm, point) for _, arm, point in group]
+    plot = sheet.plot(240)
+    plot.span_x([end.amount for end in found], title, air=0.15)
+    plot.axes.set_ylim(-0.06, 1.06)
+    plot.axes.set_yticks([s / 100 for s in (0, 25, 50, 75, 100)], [f"{s} %" for s in (0, 25, 50, 75, 100)])
+    for _, group in groupby(found, key=lambda end: end.name):
+        ends = list(group)
         if len(ends) == 2:
-            marks.append(Path(line((px, py) for px, py, _, _ in ends), "link"))
-        for px, py, arm, point in ends:
-            radius = 5 if arm == "base" else 3.5
-            marks.append(Dot(px, py, f"dot {arm}", f"{clean(name, NAME)} {arm}: {number(point[0])}", radius))
-        place = _free(ends[-1][0] + 7, ends[-1][1], named, height / 2)
-        named.append(place)
-        marks.append(Label(*place, clean(name, NAME)))
+            plot.line([end.amount for end in ends], [end.passed for end in ends], "faint", width=1.5)
+    for arm in ("base", "head"):
+        there = [end for end in found if end.arm == arm]
+        tips = [f"{clean(end.name, NAME)} {arm}: {number(end.amount)}" for end in there]
+        size = 7.0 if arm == "base" else 5.0
+        plot.dots([end.amount for end in there], [end.passed for end in there], arm, tips, size=size)
+    _name(plot, found)
+    plot.key({end.arm: "dot" for end in found})
     said = (
-        f"{clean(name, NAME)} {arm}: {number(p[0])}, {number(p[1] * 100)} % passed" for name, arm, p in arrows
+        f"{clean(end.name, NAME)} {end.arm}: {number(end.amount)}, {number(end.passed * 100)} % passed"
+        for end in found
     )
-    return Chart(f"Quality checks passed over {what}", "; ".join(said), width, height, tuple(marks))
+    return plot.chart(f"Quality checks passed over {what}", "; ".join(said))
 
 
-def _free(x: float, y: float, taken: list[tuple[float, float]], middle: float) -> tuple[float, float]:
-    """Where a dot's name goes: workloads often end in one place, and names then stack towards the middle."""
-    step = 13 if y < middle else -13
-    y += 16 if y < middle else -8
-    while any(abs(x - left) < 80 and abs(y - top) < 13 for left, top in taken):
-        y += step
-    return x, y
+def _ends(workload: Workload, metric: str) -> Iterator[_End]:
+    arms: tuple[tuple[Literal["base", "head"], Side | None], ...] = (
+        ("base", workload.base),
+        ("head", workload.head),
+    )
+    for arm, side in arms:
+        point = _point(side.facts, metric) if side is not None else None
+        if point is not None:
+            yield _End(workload.name, arm, *point)
+
+
+def _name(plot: Plot, ends: list[_End]) -> None:
+    """Each workload's name right of its head. Several often end in one place: their names stack."""
+    low, high = plot.axes.get_xlim()
+    taken: list[tuple[float, float]] = []
+    for head in (end for end in ends if end.arm == "head"):
+        x, y = _PLOT_PX[0] * (head.amount - low) / (high - low), _PLOT_PX[1] * head.passed
+        # The arrow to the base may go to the right as well: the name then keeps off its side.
+        base = next((end for end in ends if end.name == head.name and end.arm == "base"), head)
+        crossed = base.amount > head.amount
+        step = -_NAME_PX if y > _PLOT_PX[1] / 2 else _NAME_PX
+        shift = 0.0 if not crossed else _NAME_PX if base.passed < head.passed else -_NAME_PX
+        while any(abs(x - left) < 100 and abs(y + shift - up) < _NAME_PX for left, up in taken):
+            shift += step
+        taken.append((x, y + shift))
+        plot.say(clean(head.name, NAME), (head.amount, head.passed), (8, shift))
 
 
 def _point(facts: WorkloadFacts, metric: str) -> tuple[float, float] | None:
     amount, quality = facts.metrics.get(metric), facts.metrics.get("quality_pass_rate")
     if amount is None or quality is None or amount.value is None or quality.value is None:
         return None
-    return amount.value, quality.value
+    scale = _REQUESTS if metric == "cost_per_request" else 1
+    return scale * amount.value, quality.value

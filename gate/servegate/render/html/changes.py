@@ -7,7 +7,7 @@ from typing import Final
 
 from servegate.explain import passing, rule_of
 from servegate.render.escape import clean
-from servegate.render.html.svg import Box, Chart, Dot, Label, Mark, Path, Scale, axis_below, room
+from servegate.render.html.figure import COLOURS, Chart, Plot, Role, Sheet
 from servegate.render.view import fails, judged, name
 from servegate.suite.schema import Policy
 from servegate.verdict import Row, State, Verdict
@@ -15,12 +15,17 @@ from servegate.wording import count, percent
 
 SHOWN: Final = 60
 WIDEST: Final = 2.0
-"""A change beyond +200 % is drawn at the edge; its number is beside it."""
+"""A change beyond +200 % is an arrow at the edge; its number is beside it."""
 NAME: Final = 38
-_KINDS: Final = {State.REGRESSED: "bad", State.IMPROVED: "good", State.INCONCLUSIVE: "warn"}
+_ROW: Final = 20.0
+_ROLES: Final[dict[State, Role]] = {
+    State.REGRESSED: "bad",
+    State.IMPROVED: "good",
+    State.INCONCLUSIVE: "warn",
+}
 
 
-def changes_chart(verdict: Verdict, policy: Policy) -> Chart | None:
+def changes_chart(verdict: Verdict, policy: Policy, sheet: Sheet) -> Chart | None:
     """What gates first, what fails before all. Rows without a rule that did not move are counted."""
     rows = verdict.comparison.rows
     changed = [row for row in rows if row.change is not None]
@@ -29,25 +34,18 @@ def changes_chart(verdict: Verdict, policy: Policy) -> Chart | None:
     shown = told[:SHOWN]
     if not shown:
         return None
-    width, step, top = 760.0, 20.0, 8.0
-    left, right = room(map(name, shown), NAME), width - 12 - room(map(_said, shown), 40)
-    bottom = top + step * len(shown)
-    x = _axis(shown, left, right)
-    marks: list[Mark] = list(axis_below(x, top, bottom, "change, % of base"))
-    marks.append(Path(f"M{x(0):.1f} {top:.1f}V{bottom:.1f}", "zero"))
-    for index, row in enumerate(shown):
-        marks += _row(row, policy, x, top + step * index, step)
-        marks.append(
-            Label(right + 10, top + step * index + step / 2 + 4, _said(row), kind=f"label {_kind(row)}")
-        )
-    return Chart(
-        title="Change of every row",
-        says="; ".join(f"{name(row)} {_said(row)}" for row in shown[:20]),
-        width=width,
-        height=bottom + 38,
-        marks=tuple(marks),
-        notes=tuple(_notes(len(rows), len(changed), len(told))),
-        wide=True,
+    low, high = _reach(shown)
+    plot = sheet.plot(52 + _ROW * len(shown), wide=True)
+    plot.rows([clean(name(row), NAME) for row in shown], faint=[not row.gating for row in shown])
+    plot.span_x([100 * low, 100 * high], "change, % of base")
+    plot.axes.axvline(0, color=COLOURS["faint"], linewidth=1)
+    for place, row in enumerate(shown):
+        _row(plot, row, policy, place, (low, high))
+        plot.say(_said(row), (1, place), (8, 0), _role(row), within=("axes fraction", "data"))
+    return plot.chart(
+        "Change of every row",
+        "; ".join(f"{name(row)} {_said(row)}" for row in shown[:20]),
+        tuple(_notes(len(rows), len(changed), len(told))),
     )
 
 
@@ -63,30 +61,32 @@ def _notes(rows: int, changed: int, told: int) -> Iterator[str]:
         )
 
 
-def _axis(rows: Sequence[Row], left: float, right: float) -> Scale:
+def _reach(rows: Sequence[Row]) -> tuple[float, float]:
+    """The axis's ends, as shares of base: as far down as up, but nothing falls by more than all of it."""
     ends = [abs(v) for row in rows for v in (row.change or 0.0, *(_interval(row) or ()))]
-    reach = 100 * min(max(*ends, 0.05) * 1.08, WIDEST)
-    return Scale(-min(reach, 105), reach, left, right)  # nothing falls by more than all of it
+    reach = min(max(*ends, 0.05), WIDEST)
+    return -min(reach, 1.0), reach
 
 
-def _row(row: Row, policy: Policy, x: Scale, y: float, step: float) -> Iterator[Mark]:
-    middle, kind, change = y + step / 2, _kind(row), row.change or 0.0
-    yield Label(
-        x.start - 6, middle + 4, clean(name(row), NAME), "end", "label" if row.gating else "label faint"
-    )
-    allowed = _allowed(row, policy)
+def _row(plot: Plot, row: Row, policy: Policy, place: int, reach: tuple[float, float]) -> None:
+    allowed, interval, role = _allowed(row, policy), _interval(row), _role(row)
     if allowed is not None:
-        low, high = x(100 * allowed[0]), x(100 * allowed[1])
-        yield Box(low, y + 3, max(high - low, 1.0), step - 6, "allowed")
-    interval = _interval(row)
+        low, high = (100 * _held(end, reach) for end in allowed)
+        plot.axes.barh(place, high - low, 0.7, low, color=COLOURS["allowed"], edgecolor=COLOURS["allowed"])
     if interval is not None:
-        low, high = x(100 * interval[0]), x(100 * interval[1])
-        yield Path(
-            f"M{low:.1f} {middle - 4:.1f}v8M{low:.1f} {middle:.1f}H{high:.1f}M{high:.1f} {middle - 4:.1f}v8",
-            f"interval {kind}",
-            f"between {percent(interval[0])} and {percent(interval[1])}",
-        )
-    yield Dot(x(100 * change), middle, f"dot {kind}", f"{name(row)}: {percent(change)}")
+        low, high = (100 * _held(end, reach) for end in interval)
+        tip = f"between {percent(interval[0])} and {percent(interval[1])}"
+        plot.line([low, high], [place, place], role, width=1.8, tip=tip)
+        plot.dots([low, high], [place, place], role, [tip, tip], marker="|", size=8)
+    change = row.change or 0.0
+    held = _held(change, reach)
+    marker = None if held == change else ">" if change > 0 else "<"
+    tip = f"{name(row)}: {percent(change)}"
+    plot.dots([100 * held], [place], role, [tip], marker=marker, size=6.5 if marker is None else 8.5)
+
+
+def _held(share: float, reach: tuple[float, float]) -> float:
+    return min(max(share, reach[0]), reach[1])
 
 
 def _allowed(row: Row, policy: Policy) -> tuple[float, float] | None:
@@ -109,5 +109,5 @@ def _said(row: Row) -> str:
     return f"{moved} {judged(row) if row.gating or row.state is not State.PASS else 'no rule'}"
 
 
-def _kind(row: Row) -> str:
-    return _KINDS.get(row.state, "plain") if row.gating else "faint"
+def _role(row: Row) -> Role:
+    return _ROLES.get(row.state, "text") if row.gating else "faint"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,8 +18,8 @@ from servegate.render import commands, words
 from servegate.render.html.answers import Answer, lengths_chart, logprob_charts, trade_charts
 from servegate.render.html.changes import changes_chart
 from servegate.render.html.data import Report, Workload
+from servegate.render.html.figure import Chart, Sheet, sheet
 from servegate.render.html.past import past
-from servegate.render.html.svg import Chart
 from servegate.render.html.timing import timing_charts
 from servegate.render.view import allowed, folded_in_words, judged, name, view
 from servegate.verdict import Outcome, Row, State
@@ -62,6 +64,11 @@ class Section:
 
 def render(report: Report, history: Sequence[Course] | None = None) -> str:
     """``history``: what earlier commits measured; without it nothing is said of them."""
+    with sheet() as drawn:
+        return _page(report, history, drawn)
+
+
+def _page(report: Report, history: Sequence[Course] | None, drawn: Sheet) -> str:
     verdict = report.verdict
     prices = report.suite.prices
     rows = verdict.comparison.rows
@@ -69,6 +76,7 @@ def render(report: Report, history: Sequence[Course] | None = None) -> str:
         _environment()
         .get_template("report.html.jinja")
         .render(
+            style_digest=_style_digest(),
             report=report,
             verdict=verdict,
             kind={Outcome.PASS: "good", Outcome.REGRESSED: "bad", Outcome.FAILED: "bad"}.get(
@@ -77,12 +85,12 @@ def render(report: Report, history: Sequence[Course] | None = None) -> str:
             seen=view(verdict),
             rows=sorted(rows, key=lambda row: not row.gating)[:MOST_ROWS],
             left_out=max(len(rows) - MOST_ROWS, 0),
-            changes=changes_chart(verdict, report.suite.policy),
-            trade=trade_charts(report.workloads[:MOST_WORKLOADS], prices.currency if prices else ""),
-            sections=[_section(workload) for workload in report.workloads[:MOST_WORKLOADS]],
+            changes=changes_chart(verdict, report.suite.policy, drawn),
+            trade=trade_charts(report.workloads[:MOST_WORKLOADS], prices.currency if prices else "", drawn),
+            sections=[_section(workload, drawn) for workload in report.workloads[:MOST_WORKLOADS]],
             not_drawn=[workload.name for workload in report.workloads[MOST_WORKLOADS:]],
             evidence=[row for row in rows if row.evidence is not None][:MOST_ROWS],
-            past=past(history, verdict, report.head.fingerprint.hardware_key)
+            past=past(history, verdict, report.head.fingerprint.hardware_key, drawn)
             if history is not None
             else None,
             reasons=sorted({facts.reason for facts in report.base if facts.reason}),
@@ -103,15 +111,15 @@ def render(report: Report, history: Sequence[Course] | None = None) -> str:
     )
 
 
-def _section(workload: Workload) -> Section:
-    logprobs, in_words = logprob_charts(workload)
+def _section(workload: Workload, drawn: Sheet) -> Section:
+    logprobs, in_words = logprob_charts(workload, drawn)
     answers = [request for request in workload.head.requests if request.text]
     return Section(
         name=workload.name,
         numerics=workload.head.facts.numerics,
         base_note=_base_note(workload),
-        timing=timing_charts(workload),
-        lengths=lengths_chart(workload),
+        timing=timing_charts(workload, drawn),
+        lengths=lengths_chart(workload, drawn),
         logprobs=logprobs,
         logprobs_in_words=in_words,
         counters=tuple(_counters(workload)),
@@ -197,6 +205,13 @@ def _next_steps(report: Report) -> list[tuple[str, str]]:
     if report.verdict.outcome in (Outcome.REGRESSED, Outcome.NO_DATA) and not report.paired:
         steps.append(("Accept it, if it is meant", commands.accept(report.suite_path)))
     return steps
+
+
+@cache
+def _style_digest() -> str:
+    """By which the page's policy knows its one style sheet; no other style applies, wherever it came from."""
+    text = _environment().get_template("report.css").render()
+    return b64encode(sha256(text.encode()).digest()).decode()
 
 
 @cache

@@ -1,174 +1,130 @@
-"""Charts as plain data, which the template turns into SVG.
+"""matplotlib's SVG file -> an `<svg>` to stand in the page.
 
-Why not a plotting library that people know: matplotlib's SVG is 25 to 31 KB a plot (thirty would be half
-of the page's 2 MB), with 0.6 s of import and 35 MB of install for everyone who only wants a verdict. The
-JavaScript libraries (uPlot, plotly, vega) draw nothing where scripts are blocked, as viewers of CI artifacts
-block them. What is drawn here is lines, dots and text: a 200-point line is 2.5 KB, prints, diffs, and is read
-out by a screen reader.
-
-Nothing here writes markup. Text from outside is escaped where the template prints it, by its autoescape.
+What is not listed here is left out: styles and links of the file, what it says of its maker, clip paths. So
+whatever matplotlib may write, the page's policy holds, its colours follow the reader's scheme, and two
+figures share no id.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final
+from xml.etree import ElementTree as ET
 
-from servegate.render.words import number
+from markupsafe import Markup
 
-CHAR: Final = 6.2
-"""Width in px of a character of a chart's text, on average."""
-
-
-@dataclass(frozen=True)
-class Path:
-    tag: ClassVar[str] = "path"
-    d: str
-    kind: str
-    """Its CSS classes."""
-    tip: str = ""
-    """Shown where the pointer rests."""
-
-
-@dataclass(frozen=True)
-class Dot:
-    tag: ClassVar[str] = "circle"
-    x: float
-    y: float
-    kind: str
-    tip: str = ""
-    r: float = 3.5
+ROOT: Final = {"font-size": "11", "stroke-linejoin": "round"}
+"""Said once for a figure: what a mark does not say itself."""
+_SHAPES: Final = {
+    "path": ("d", "transform"),
+    "rect": ("x", "y", "width", "height"),
+    "text": ("x", "y", "transform"),
+    "use": ("x", "y"),
+}
+_STYLES: Final = (
+    "fill", "fill-opacity", "font-size", "font-weight", "opacity", "stroke", "stroke-dasharray",
+    "stroke-opacity", "stroke-width", "text-anchor",
+)  # fmt: skip
+_COLOURED: Final = ("fill", "stroke")
+_LINK: Final = "{http://www.w3.org/1999/xlink}href"
+_NUMBER: Final = re.compile(r"-?\d+\.\d+")
+_NOT_TURNED: Final = re.compile(r"rotate\(-?0[ )]")
 
 
-@dataclass(frozen=True)
-class Box:
-    tag: ClassVar[str] = "rect"
-    x: float
-    y: float
-    width: float
-    height: float
-    kind: str
+def inline(
+    file: str,
+    *,
+    name: str,
+    title: str,
+    says: str,
+    variables: Mapping[str, str],
+    tips: Mapping[str, Sequence[str]],
+) -> Markup:
+    """The picture as markup. Every word in it is escaped.
+
+    ``name`` starts its ids and is used once on a page. ``variables``: a colour of the file -> the CSS
+    variable that the page paints it with. ``tips``: a group of the file -> what each mark in it shows where
+    the pointer rests. Raises KeyError on a colour that has no variable, ValueError where tips and marks
+    differ in number.
+    """
+    drawn = ET.fromstring(file)
+    box = drawn.get("viewBox", "")
+    svg = ET.Element("svg", {"role": "img", "viewBox": box, "aria-label": title, **ROOT})
+    ET.SubElement(svg, "title").text = title
+    ET.SubElement(svg, "desc").text = says
+    ids = _ids(drawn, name)
+    svg.extend(list(_marks(drawn, ids, variables, tips)))
+    return Markup(ET.tostring(svg, encoding="unicode"))
 
 
-@dataclass(frozen=True)
-class Label:
-    tag: ClassVar[str] = "text"
-    x: float
-    y: float
-    text: str
-    anchor: Literal["start", "middle", "end"] = "start"
-    kind: str = "label"
+def _ids(drawn: ET.Element, name: str) -> dict[str, str]:
+    """An id of what the file draws more than once -> its id on the page."""
+    numbers = count(1)
+    found = (path.get("id") for defs in drawn.iter() if _tag(defs) == "defs" for path in defs)
+    return {known: f"{name}-{next(numbers)}" for known in found if known}
 
 
-Mark = Path | Dot | Box | Label
+def _marks(
+    parent: ET.Element,
+    ids: Mapping[str, str],
+    variables: Mapping[str, str],
+    tips: Mapping[str, Sequence[str]],
+) -> Iterator[ET.Element]:
+    """The marks within, without the groups around them."""
+    for element in parent:
+        tag = _tag(element)
+        if tag == "g":
+            marks = list(_marks(element, ids, variables, tips))
+            told = tips.get(element.get("id", ""))
+            if told is not None:
+                shown = [mark for mark in marks if mark.tag != "defs"]
+                for mark, tip in zip(shown, told, strict=True):
+                    ET.SubElement(mark, "title").text = tip
+            yield from marks
+        elif tag == "defs":
+            defs = ET.Element("defs")
+            defs.extend(list(_marks(element, ids, variables, tips)))
+            if len(defs):
+                yield defs
+        elif tag in _SHAPES:
+            yield _mark(element, tag, ids, variables)
 
 
-@dataclass(frozen=True)
-class Chart:
-    title: str
-    says: str
-    """The chart in words, for who cannot see it."""
-    width: float
-    height: float
-    marks: tuple[Mark, ...]
-    notes: tuple[str, ...] = ()
-    """What a reader should know, such as that points were left out."""
-    wide: bool = False
-    """Takes the page's whole width."""
+def _mark(element: ET.Element, tag: str, ids: Mapping[str, str], variables: Mapping[str, str]) -> ET.Element:
+    mark = ET.Element(tag)
+    if element.get("id") in ids:
+        mark.set("id", ids[element.get("id", "")])
+    if tag == "use":
+        mark.set("href", "#" + ids[element.get(_LINK, "")[1:]])
+    for key in _SHAPES[tag]:
+        value = element.get(key)
+        if value is not None and not _NOT_TURNED.match(value):
+            mark.set(key, _NUMBER.sub(_short, " ".join(value.split())))
+    for key, value in _declarations(element.get("style", "")):
+        value = variables[value] if key in _COLOURED and value != "none" else value
+        if ROOT.get(key) != value:
+            mark.set(key, value)
+    if tag == "text":
+        mark.text = element.text
+    return mark
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Value -> px, clipped to the ends."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        low, high, value = self.low, self.high, min(max(value, self.low), self.high)
-        if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        share = (value - low) / (high - low) if high > low else 0.5
-        return self.start + share * (self.end - self.start)
-
-    def ticks(self, most: int = 5) -> list[float]:
-        """Round values within the ends, in ascending order."""
-        return _log_ticks(self.low, self.high) if self.log else _round_ticks(self.low, self.high, most)
+def _declarations(style: str) -> Iterator[tuple[str, str]]:
+    """Each as an attribute, which a policy without inline styles allows as well."""
+    for declaration in style.split(";"):
+        key, _, value = declaration.strip().partition(": ")
+        if key == "font":  # "10px 'DejaVu Sans', sans-serif": the size is kept, the page has its own font
+            key, value = "font-size", next(part for part in value.split() if part.endswith("px"))
+        if key in _STYLES:
+            yield key, value.removesuffix("px") if key == "font-size" else value
 
 
-def scale(values: Iterable[float], start: float, end: float, *, from_zero: bool = False) -> Scale:
-    """Over all values with some air. A range of more than 1 to 30 is drawn on a log axis."""
-    numbers = list(values)
-    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
-    if low > 0 and high > 30 * low:
-        return Scale(low / 1.2, high * 1.2, start, end, log=True)
-    low = min(low, 0.0) if from_zero else low
-    air = (high - low) * 0.04 or abs(high) * 0.1 or 1.0
-    return Scale(low if from_zero and low == 0 else low - air, high + air, start, end)
+def _short(found: re.Match[str]) -> str:
+    """At 0.01 px, which no screen shows."""
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
 
-def axis_below(along: Scale, top: float, bottom: float, title: str) -> Iterator[Mark]:
-    """Gridlines, their values and what they measure."""
-    for tick in _fitting(along):
-        x = along(tick)
-        yield Path(f"M{x:.1f} {top:.1f}V{bottom:.1f}", "grid")
-        yield Label(x, bottom + 14, number(tick), "middle")
-    text = f"{title}, log axis" if along.log else title
-    yield Label((along.start + along.end) / 2, bottom + 30, text, "middle")
-
-
-def _fitting(along: Scale) -> list[float]:
-    """As many ticks as their numbers leave room for."""
-    for most in (5, 4, 3, 2):
-        ticks = along.ticks(most)
-        if CHAR * sum(len(number(tick)) + 2 for tick in ticks) <= abs(along.end - along.start):
-            break
-    return ticks
-
-
-def axis_left(up: Scale, left: float, right: float, ticks: Sequence[tuple[float, str]]) -> Iterator[Mark]:
-    for value, text in ticks:
-        y = up(value)
-        yield Path(f"M{left:.1f} {y:.1f}H{right:.1f}", "grid")
-        yield Label(left - 6, y + 4, text, "end")
-
-
-def line(points: Iterable[tuple[float, float]]) -> str:
-    """Path data; at 0.1 px, which no screen shows."""
-    pairs = [f"{x:.1f} {y:.1f}" for x, y in points]
-    return "M" + "L".join(pairs) if pairs else ""
-
-
-def room(names: Iterable[str], most: int) -> float:
-    """Width for the longest of these labels, cut at ``most`` characters."""
-    return CHAR * max((min(len(name), most) for name in names), default=0) + 14
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """Up to ``most`` of ``count`` indices, first and last among them."""
-    if count <= most:
-        return list(range(count))
-    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
-
-
-def _round_ticks(low: float, high: float, most: int) -> list[float]:
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    power = 10.0 ** math.floor(math.log10(span / most))
-    step = next(power * unit for unit in (1, 2, 5, 10) if span / (power * unit) <= most)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = max(1, len(powers) // 6)
-    units = (1, 3) if len(powers) <= 3 else (1,)
-    ticks = [unit * 10.0**power for power in powers[::every] for unit in units]
-    return [tick for tick in ticks if low <= tick <= high]
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -15,32 +15,26 @@ from servegate.metrics.table import METRICS
 from servegate.metrics.timeline import NS_PER_MS, Floats, failure
 from servegate.record import RequestRecord
 from servegate.render.escape import clean
+from servegate.render.html.axis import evenly
 from servegate.render.html.data import Side, Workload
-from servegate.render.html.svg import (
-    Chart,
-    Dot,
-    Label,
-    Mark,
-    Path,
-    Scale,
-    axis_below,
-    axis_left,
-    evenly,
-    line,
-    room,
-    scale,
-)
+from servegate.render.html.figure import Chart, Mark, Plot, Sheet
 from servegate.render.words import number, value
 from servegate.wording import count
 
+Arm = Literal["base", "head"]
+
 CURVE_POINTS: Final = 200
+STEPS: Final = 60
+"""Values of which each is a step of its own; more are a line through quantiles."""
 STRIP_POINTS: Final = 200
 SHOWN_REQUESTS: Final = 32
-TICK_PX: Final = 1.5
-"""Tokens that come closer than this are drawn as one tick."""
+TICKS: Final = 400
+"""Tokens of a request that come closer than this share of the longest one are drawn as one tick."""
 NAME: Final = 24
-_SIZE: Final = (360.0, 230.0)
+_HEIGHT: Final = 220.0
 _PERCENTILES: Final = (50, 95, 99)
+_MARKED: Final = (50, 95)
+"""Percentiles whose values stand beside the curves."""
 
 _DISTRIBUTIONS: Final[Mapping[str, tuple[latency.Values, str]]] = MappingProxyType(
     {
@@ -55,50 +49,69 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[latency.Values, str]]] = MappingProxyTy
 _RATES: Final = ("prefill", "throughput", "request_throughput")
 
 
-def timing_charts(workload: Workload) -> tuple[Chart, ...]:
+def timing_charts(workload: Workload, sheet: Sheet) -> tuple[Chart, ...]:
     """Nothing for reference numerics: what is slow on purpose has no times worth showing."""
     if workload.head.facts.numerics == "reference":
         return ()
-    drawn = [_distribution(name, workload) for name in _DISTRIBUTIONS]
-    drawn += [_rate(name, workload) for name in _RATES]
-    drawn.append(_timelines(workload))
+    drawn = [_distribution(name, workload, sheet) for name in _DISTRIBUTIONS]
+    drawn += [_rate(name, workload, sheet) for name in _RATES]
+    drawn.append(_timelines(workload, sheet))
     return tuple(chart for chart in drawn if chart is not None)
 
 
-def _distribution(name: str, workload: Workload) -> Chart | None:
+def _distribution(name: str, workload: Workload, sheet: Sheet) -> Chart | None:
     """Share of values up to x. Of a stored baseline only its rounds' percentiles: ticks at their heights."""
     of, says = _DISTRIBUTIONS[name]
-    base, head = _values(workload.base, of), _values(workload.head, of)
+    curves: dict[Arm, Floats] = {"base": _values(workload.base, of), "head": _values(workload.head, of)}
+    base, head = curves["base"], curves["head"]
     old = workload.base.facts if workload.base else None
     stored = [] if len(base) or old is None else list(_stored(name, old))
     if not len(head):
         return None
-    width, height = _SIZE
-    x = scale([*base, *head, *(v for _, v, _ in stored)], 44, width - 12)
-    y = Scale(0, 1, height - 44, 8)
-    marks: list[Mark] = [
-        *axis_below(x, 8, height - 44, "ms"),
-        *axis_left(y, 44, width - 12, [(q / 100, f"{q} %") for q in (0, 25, 50, 75, 95)]),
-    ]
-    for values, arm in ((base, "base"), (head, "head")):
+    plot = sheet.plot(_HEIGHT)
+    # The room at both ends is for the percentiles' values.
+    plot.span_x([*base, *head, *(v for _, v, _ in stored)], "ms", air=0.25)
+    plot.axes.set_ylim(0, 1.06)
+    plot.axes.set_yticks([q / 100 for q in (0, 25, 50, 75, 95)], [f"{q} %" for q in (0, 25, 50, 75, 95)])
+    for arm, values in curves.items():
         if len(values):
-            marks.append(Path(line(_curve(values, x, y)), f"curve {arm}"))
-    for q, stamp, tip in stored:
-        marks.append(Path(f"M{x(stamp):.1f} {y(q / 100) - 7:.1f}v14", "tick base", tip))
+            plot.line(*_curve(values), arm, dashed=arm == "base")
+    for arm, values in curves.items():
+        _percentiles(plot, arm, values, base if arm == "head" else head)
+    plot.dots(
+        [v for _, v, _ in stored],
+        [q / 100 for q, _, _ in stored],
+        "base",
+        [tip for _, _, tip in stored],
+        size=13,
+        marker="|",
+    )
+    drawn: dict[Arm, Mark] = {"base": "curve" if len(base) else "tick"} if len(base) or stored else {}
+    plot.key({**drawn, "head": "curve"})
     most = max(len(base), len(head))
     described = [_in_words("head", head)]
     if len(base):
         described.insert(0, _in_words("base", base))
     elif stored:
         described.insert(0, "base is stored by round: " + "; ".join(tip for _, _, tip in stored))
-    return Chart(
-        title=f"{name}: {says}",
-        says=f"Share of values up to each time. {'. '.join(described)}.",
-        width=width,
-        height=height,
-        marks=tuple(marks),
-        notes=(f"{CURVE_POINTS} points of {count(most, 'value')}",) if most > CURVE_POINTS else (),
+    return plot.chart(
+        f"{name}: {says}",
+        f"Share of values up to each time. {'. '.join(described)}.",
+        [f"{CURVE_POINTS} points of {count(most, 'value')}"] if most > CURVE_POINTS else (),
     )
+
+
+def _percentiles(plot: Plot, arm: Arm, values: Floats, other: Floats) -> None:
+    """Dots with their values. A curve only rises: room is left of it and above, right of it and below."""
+    if not len(values):
+        return
+    places = [float(np.percentile(values, q)) for q in _MARKED]
+    tips = [f"{arm} p{q} {number(at)} ms" for q, at in zip(_MARKED, places, strict=True)]
+    plot.dots(places, [q / 100 for q in _MARKED], arm, tips)
+    for q, at in zip(_MARKED, places, strict=True):
+        against = float(np.percentile(other, q)) if len(other) else None
+        first = against is not None and (at, arm) < (against, "base" if arm == "head" else "head")
+        plot.say(f"{number(at, 3)} ms", (at, q / 100), (-7, 2) if first else (7, -3), arm)
 
 
 def _stored(name: str, facts: WorkloadFacts) -> Iterator[tuple[int, float, str]]:
@@ -114,57 +127,51 @@ def _values(side: Side | None, of: latency.Values) -> Floats:
     return np.sort(np.concatenate(found)) if found else np.zeros(0)
 
 
-def _curve(values: Floats, x: Scale, y: Scale) -> Iterator[tuple[float, float]]:
+def _curve(values: Floats) -> tuple[list[float], list[float]]:
     """Steps where there are few values, a line through quantiles where there are many."""
     n = len(values)
-    if n > CURVE_POINTS:
-        shares = np.linspace(0, 1, CURVE_POINTS)
-        for share, at in zip(shares, np.quantile(values, shares), strict=True):
-            yield x(float(at)), y(float(share))
-        return
-    for index, at in enumerate(values.tolist()):
-        yield x(at), y(index / n)
-        yield x(at), y((index + 1) / n)
+    if n > STEPS:
+        shares = np.linspace(0, 1, min(n, CURVE_POINTS))
+        return np.quantile(values, shares).tolist(), shares.tolist()
+    steps = np.repeat(np.arange(n + 1) / n, 2)
+    return np.repeat(values, 2).tolist(), steps[1:-1].tolist()
 
 
 def _in_words(arm: str, values: Floats) -> str:
     low, middle, high = (number(float(v)) for v in (values[0], np.median(values), values[-1]))
-    return f"{arm}: {count(len(values), 'value')} from {low} to {high} ms, median {middle} ms"
+    p95 = number(float(np.percentile(values, 95)))
+    return f"{arm}: {count(len(values), 'value')} from {low} to {high} ms, median {middle} ms, p95 {p95} ms"
 
 
-def _rate(name: str, workload: Workload) -> Chart | None:
+def _rate(name: str, workload: Workload, sheet: Sheet) -> Chart | None:
     """One dot a round: a rate has no distribution within one."""
+    arms: tuple[tuple[Arm, Side | None], ...] = (("base", workload.base), ("head", workload.head))
     rounds = {
         arm: sample.per_round
-        for arm, side in (("base", workload.base), ("head", workload.head))
-        if side is not None and (sample := side.facts.metrics.get(name)) is not None
+        for arm, side in arms
+        if side is not None and (sample := side.facts.metrics.get(name)) is not None and sample.per_round
     }
-    if not rounds.get("head"):
+    if "head" not in rounds:
         return None
-    spec, (width, height) = METRICS[name], (360.0, 120.0)
-    x = scale((v for values in rounds.values() for v in values), 52, width - 14)
-    marks: list[Mark] = list(axis_below(x, 8, height - 44, spec.unit))
-    for arm, y in (("base", 26.0), ("head", 56.0)):
-        marks.append(Label(44, y + 4, arm, "end"))
-        values = rounds.get(arm, ())
-        marks += [
-            Dot(x(values[i]), y, f"dot {arm}", f"{arm} round {i + 1}: {value(values[i], spec.unit)}")
-            for i in evenly(len(values), STRIP_POINTS)
-        ]
-    return Chart(
-        title=f"{name}: {spec.says}",
-        says="; ".join(
+    spec = METRICS[name]
+    plot = sheet.plot(66 + 24 * len(rounds))
+    plot.rows(list(rounds))
+    plot.span_x([v for values in rounds.values() for v in values], spec.unit)
+    for row, (arm, values) in enumerate(rounds.items()):
+        kept = evenly(len(values), STRIP_POINTS)
+        tips = [f"{arm} round {i + 1}: {value(values[i], spec.unit)}" for i in kept]
+        plot.dots([values[i] for i in kept], [row] * len(kept), arm, tips)
+    return plot.chart(
+        f"{name}: {spec.says}",
+        "; ".join(
             f"{arm} by round: {', '.join(number(v) for v in values[:12])} {spec.unit}"
             for arm, values in rounds.items()
         ),
-        width=width,
-        height=height,
-        marks=tuple(marks),
-        notes=(f"drawn at {STRIP_POINTS} rounds",) if max(map(len, rounds.values())) > STRIP_POINTS else (),
+        [f"drawn at {STRIP_POINTS} rounds"] if max(map(len, rounds.values())) > STRIP_POINTS else (),
     )
 
 
-def _timelines(workload: Workload) -> Chart | None:
+def _timelines(workload: Workload, sheet: Sheet) -> Chart | None:
     """The first round's requests, each from its own scheduled send: the wait, then a tick for each token."""
     before = {r.id: r for r in (workload.base.requests if workload.base else ()) if _has_tokens(r)}
     after = [r for r in workload.head.requests if _has_tokens(r)]
@@ -173,26 +180,20 @@ def _timelines(workload: Workload) -> Chart | None:
     by_end = sorted(after, key=lambda r: r.arrivals_ns[-1] - r.scheduled_ns)
     shown = [by_end[i] for i in evenly(len(by_end), SHOWN_REQUESTS)]
     lanes = [(before.get(request.id), request) for request in shown]
-    row, top, left, width = (26.0 if before else 16.0), 8.0, room((r.id for r in shown), NAME), 760.0
-    bottom = top + row * len(lanes)
-    ends = [_ms(r, r.arrivals_ns[-1]) for lane in lanes for r in lane if r is not None]
-    x = Scale(0, max(*ends, 1e-6) * 1.02, left, width - 12)
-    marks: list[Mark] = list(axis_below(x, top, bottom, "ms since the request's scheduled send"))
-    for index, (old, new) in enumerate(lanes):
-        y = top + row * index + row / 2
-        marks.append(Label(left - 6, y + 4, clean(new.id, NAME), "end"))
+    longest = max(_ms(r, r.arrivals_ns[-1]) for lane in lanes for r in lane if r is not None)
+    plot = sheet.plot(74 + (24 if before else 16) * len(lanes), wide=True)
+    plot.rows([clean(request.id, NAME) for request in shown])
+    plot.span_x([0.0, longest], "ms since the request's scheduled send", air=0.02, zero=True)
+    for row, (old, new) in enumerate(lanes):
         if old is not None:
-            marks += _lane(old, x, y - 5, "base")
-        marks += _lane(new, x, y + 5 if before else y, "head")
+            _lane(plot, old, row - 0.2, longest / TICKS, "base")
+        _lane(plot, new, row + 0.2 if before else row, longest / TICKS, "head")
+    plot.key({"base": "lane", "head": "lane"} if before else {"head": "lane"})
     note = f"{len(shown)} of {count(len(after), 'request')}, spread from the fastest to the slowest"
-    return Chart(
-        title="Tokens of each request, first round",
-        says=_timelines_in_words(shown),
-        width=width,
-        height=bottom + 38,
-        marks=tuple(marks),
-        notes=(note,) if len(shown) < len(after) else (),
-        wide=True,
+    return plot.chart(
+        "Tokens of each request, first round",
+        _timelines_in_words(shown),
+        [note] if len(shown) < len(after) else (),
     )
 
 
@@ -206,24 +207,24 @@ def _timelines_in_words(shown: Sequence[RequestRecord]) -> str:
     )
 
 
-def _lane(request: RequestRecord, x: Scale, y: float, arm: str) -> Iterator[Mark]:
+def _lane(plot: Plot, request: RequestRecord, y: float, apart: float, arm: Arm) -> None:
+    """``apart``: ms between two ticks, at least."""
     stamps = [_ms(request, stamp) for stamp in request.arrivals_ns]
     gap = max((after - before for before, after in pairwise(stamps)), default=0.0)
     tip = (
         f"{arm} {clean(request.id, NAME)}: first token {number(stamps[0])} ms, last {number(stamps[-1])} ms, "
         f"{count(len(stamps), 'frame')}, largest gap {number(gap)} ms"
     )
-    yield Path(f"M{x(0):.1f} {y:.1f}H{x(stamps[0]):.1f}", f"wait {arm}", tip)
-    yield Path("".join(_ticks(stamps, x, y)), f"tick {arm}", tip)
+    plot.line([0.0, stamps[0]], [y, y], arm, width=1.2, dashed=arm == "base", tip=tip)
+    plot.sticks(list(_ticks(stamps, apart)), y - 0.16, y + 0.16, arm, tip)
 
 
-def _ticks(stamps: Sequence[float], x: Scale, y: float) -> Iterator[str]:
+def _ticks(stamps: Sequence[float], apart: float) -> Iterator[float]:
     drawn = float("-inf")
     for stamp in stamps:
-        at = x(stamp)
-        if at - drawn >= TICK_PX:
-            drawn = at
-            yield f"M{at:.1f} {y - 4:.0f}v8"
+        if stamp - drawn >= apart:
+            drawn = stamp
+            yield stamp
 
 
 def _ms(request: RequestRecord, stamp: int) -> float:
