@@ -100,18 +100,19 @@ class DeviceLauncher:
 class OnOwnStream:
     """A tensor as DLPack hands it to a consumer that works on the stream torch is on.
 
-    The consumer names its stream, and torch makes that wait for its own: here they are one, but torch cannot
-    tell (CuPy's handle of it is an "external" stream) and would record an event for each argument. bfloat16,
-    which CuPy takes in its newest versions only, goes as the 16-bit integers that it lies in memory as.
+    The consumer names its stream, and ``Tensor.__dlpack__`` makes that wait for its own: here they are one,
+    but torch cannot tell (CuPy's handle of it is an "external" stream) and would record an event for each
+    argument. ``to_dlpack`` leaves streams alone, and takes a tenth of the time. bfloat16, which CuPy takes in
+    its newest versions only, goes as the 16-bit integers that it lies in memory as.
     """
 
     tensor: torch.Tensor
 
-    def __dlpack__(self, *, stream: object = None, **options: Any) -> Any:
+    def __dlpack__(self, **_: object) -> object:
         plain = self.tensor.detach()
         if plain.dtype == torch.bfloat16:
             plain = plain.view(torch.int16)
-        return plain.__dlpack__(stream=-1, **options)  # -1: nothing to wait for
+        return torch.to_dlpack(plain)  # type: ignore[attr-defined]
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return self.tensor.__dlpack_device__()
