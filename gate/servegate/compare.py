@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from servegate.answers.settle import settled
 from servegate.baseline import Baseline
 from servegate.comparability import no_timings_of_this_machine, obstacle, same_load, unless_contended
 from servegate.errors import UsageError
@@ -86,6 +87,8 @@ class _Comparing:
             if name not in paired:
                 rows += self._rows_without_base(name, workload)
         rows += self._unused_rules()
+        arms = [(new, base.workloads[old], head) for base, old, new, head in pairs if head is not None]
+        rows = settled(rows, arms, self.policy, self.head.suite_digest)
         return Comparison(
             suite=self.head.suite,
             rows=tuple(rows),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from servegate.ab import lengths
+from servegate.ab import answers, lengths
 from servegate.ab.cost import cost_at_matched_length
 from servegate.ab.evidence import all_rounds, described, in_detail, late_client
 from servegate.ab.record import AbRecord, LaunchRecord
@@ -48,8 +48,11 @@ def judge_ab(record: AbRecord, suite: Suite) -> Verdict:
 
 
 def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
-    runs = arms(record)
-    base, head = (facts(run, suite) for run in runs)
+    first = arms(record)
+    runs = answers.with_all_runs(first, record)
+    base, head = (
+        answers.by_run(facts(run, suite), own, record) for run, own in zip(runs, first, strict=True)
+    )
     compared = compare(base, head, suite, allow_same=True, in_turn=True)
     judging = _Judging(record.launches, record.planned_launches, suite)
     rows: list[Row] = []
@@ -60,7 +63,12 @@ def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
     return compared.model_copy(
         update={
             "rows": tuple(rows),
-            "notes": (*compared.notes, *record.notes, *judging.notes(record)),
+            "notes": (
+                *compared.notes,
+                *record.notes,
+                *answers.notes(record, suite),
+                *judging.notes(record),
+            ),
             "complete": compared.complete and record.ended != "interrupted",
         }
     )

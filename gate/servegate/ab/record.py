@@ -11,7 +11,7 @@ from pydantic import Field
 from servegate.ab.schedule import Role
 from servegate.files import read_model, write_text
 from servegate.model import SCHEMA_VERSION, Model
-from servegate.record import Count, MachineLoad, Nanoseconds, RoundRecord, RunRecord
+from servegate.record import Count, MachineLoad, Nanoseconds, RoundRecord, RunRecord, WorkloadRecord
 from servegate.series import PACK
 
 
@@ -49,6 +49,15 @@ class LaunchRecord(Model):
         return (b for b in self.blocks if b.role == role and b.workload == workload)
 
 
+class AnswerRun(Model):
+    """One more run of an exact workload, in a process of its own."""
+
+    role: Role
+    """``head``, or ``again``: base once more."""
+    workload: WorkloadRecord
+    """With the scores of base's first completions."""
+
+
 End = Literal["decided", "budget spent", "launches done", "interrupted", "nothing is timed"]
 
 
@@ -61,6 +70,8 @@ class AbRecord(Model):
     """For the timed part."""
     planned_launches: Annotated[int, Field(ge=1)]
     launches: tuple[LaunchRecord, ...] = ()
+    answers: tuple[AnswerRun, ...] = ()
+    """In the order in which they ran: base's A/A run first, and many where answers vary from run to run."""
     ended: End
     notes: tuple[str, ...] = ()
     """What was said of the arms before they ran, such as which policy edits do not count."""

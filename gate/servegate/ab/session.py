@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from servegate.ab.again import Again, measure_again
 from servegate.ab.judging import head_run, is_decided, judge_ab
 from servegate.ab.process import Place, WorkerArm
 from servegate.ab.protocol import Opened, TimedWorkload
@@ -93,13 +94,18 @@ def run(request: Request, progress: Progress) -> Result:
         base = _exact(sides.base, {}, logs, progress)
         head = _exact(sides.head, _completions(base, base_suite), logs, progress)
         timed, told = _in_both(base.opened, head.opened)
-        part = _timed(timed, sides, base_suite, request.budget, logs, progress)
+        # Where answers vary, telling how takes half of the budget at most.
+        most = request.budget.ns // 2 if timed else request.budget.ns
+        again = _again(base, head, base_suite, sides, most, logs, progress)
+        budget = replace(request.budget, ns=request.budget.ns - min(again.pairs_ns, most))
+        part = _timed(timed, sides, base_suite, budget, logs, progress)
     record = AbRecord(
         base=_run_record(base, part, "base", sides.commits[0]),
         head=_run_record(head, part, "head", sides.commits[1]),
-        budget_ns=request.budget.ns,
+        budget_ns=budget.ns,
         planned_launches=max(part.planned, len(part.launches), 1),
         launches=tuple(part.launches),
+        answers=again.runs,
         ended=part.ended,
         notes=(*notes, *told),
     )
@@ -166,6 +172,29 @@ def _exact(place: Place, forced: Mapping[str, list[int]], logs: Path, progress: 
         workloads = tuple(arm.exact(name, dict(forced)) for name in arm.opened.exact)
         where = path_in_repository(place.suite)
         return _Exact(arm.opened, where, workloads, arm.fingerprint() if workloads else None)
+
+
+def _again(
+    base: _Exact,
+    head: _Exact,
+    suite: Suite,
+    sides: _Sides,
+    budget_ns: int,
+    logs: Path,
+    progress: Progress,
+) -> Again:
+    """Does base repeat itself, and if not, how does it vary?"""
+    runs = 0
+
+    def start(role: Role) -> WorkerArm:
+        nonlocal runs
+        runs += 1
+        progress(f"{'head' if role == 'head' else 'base'}: again, run {runs}", 0, 1)
+        return WorkerArm(sides.head if role == "head" else sides.base, logs / f"{role}-{runs}", progress)
+
+    forced = _completions(base, suite)
+    clock = time.perf_counter_ns
+    return measure_again(base.workloads, head.workloads, suite, forced, start, clock, budget_ns)
 
 
 def _completions(base: _Exact, suite: Suite) -> dict[str, list[int]]:

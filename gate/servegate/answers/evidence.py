@@ -7,7 +7,7 @@ answers of different arms lie apart than answers of one arm, and sees what a mea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from statistics import fmean
@@ -18,8 +18,10 @@ from servegate.stats.runs import compare_runs, runs_needed, shift_of_runs
 from servegate.stats.signedrank import Shift
 from servegate.verdict import State
 
-ALPHA: Final = 0.005
+NOISE: Final = 0.005
 """Chance that any row of a suite regresses although both arms answer alike; its tests share it equally."""
+ALPHA: Final = 0.05
+"""Chance that any interval of a suite has a wrong end, as for timed rows; shared likewise."""
 MOST_UNITS: Final = 64
 """Answers or runs of an arm that count: more tell little, and each is held against every other."""
 MOST_MORE: Final = 100
@@ -44,8 +46,8 @@ class Question:
     worse: Worse
     rounds_a_run: tuple[int, int] | None
     """Of base and head, where several processes of each were measured: whole runs are then exchanged."""
-    alpha: float
-    """Of each test."""
+    tests: int
+    """Of the suite, this row's included: they share the errors."""
     seed: int
 
 
@@ -56,6 +58,8 @@ class Seen:
     state: State
     excess: Comparison
     shift: Shift | None
+    sure: bool
+    """Is the shift not noise?"""
     tolerance: float
     mean: float
     """Of base's answers; 0 where they are no numbers."""
@@ -66,10 +70,17 @@ class Seen:
     """Of them in each arm to decide; None if decided, or if no number of them would."""
 
     @property
+    def within(self) -> float:
+        """What counts as equal: without a tolerance, base's own variation."""
+        return self.tolerance if self.tolerance > 0 else self.excess.floor
+
+    @property
     def moved(self) -> bool:
         """Does the shift alone lie beyond the tolerance, up or down?"""
-        return self.shift is not None and (
-            self.shift.low > self.tolerance or self.shift.high < -self.tolerance
+        return (
+            self.sure
+            and self.shift is not None
+            and (self.shift.low > self.tolerance or self.shift.high < -self.tolerance)
         )
 
 
@@ -83,32 +94,44 @@ def examine(question: Question, tolerance: Callable[[float, int], float]) -> See
     base = _units(question.base, sizes[0] if sizes else None)
     head = _units(question.head, sizes[1] if sizes else None)
     shared = [prompt for prompt in base if prompt in head]
-    mean, shift = 0.0, None
+    noise, level = NOISE / question.tests, ALPHA / question.tests
+    mean, shift, sure = 0.0, None, False
     if question.number is not None:
         before, after = (_numbers(units, question.number) for units in (base, head))
         known = [number for prompt in shared for number in before[prompt] if number is not None]
         mean = fmean(known) if known else 0.0
     limit = tolerance(mean, max(len(shared), 1))
-    rule: dict[str, Any] = {"tolerance": limit, "alpha": question.alpha, "seed": question.seed}
-    excess = (compare_runs if sizes else compare)(base, head, _lifted(question.distance), **rule)
+    excess = (compare_runs if sizes else compare)(
+        base,
+        head,
+        _lifted(question.distance),
+        tolerance=limit,
+        alpha=noise,
+        level=level,
+        seed=question.seed,
+    )
     if question.number is not None:
-        shift = (
-            shift_of_runs(before, after, alpha=question.alpha)
+        shift, beside_noise = (
+            shift_of_runs(before, after, alpha=alpha)
             if sizes
-            else location(before, after, alpha=question.alpha, seed=question.seed)
+            else location(before, after, alpha=alpha, seed=question.seed)
+            for alpha in (level, noise)
         )
+        sure = beside_noise.low > 0 or beside_noise.high < 0
     units = (_most(base), _most(head))
-    state = _state(excess, shift, limit, question.worse)
-    return Seen(
-        state=state,
+    seen = Seen(
+        state=State.INCONCLUSIVE,
         excess=excess,
         shift=shift,
+        sure=sure,
         tolerance=limit,
         mean=mean,
         units=units,
         by_run=sizes is not None,
-        needed=_needed(excess, shift, limit, units, question) if state is State.INCONCLUSIVE else None,
+        needed=None,
     )
+    state = _state(seen, question.worse)
+    return replace(seen, state=state, needed=_needed(seen, noise) if state is State.INCONCLUSIVE else None)
 
 
 def _units(answers: Answers, size: int | None) -> Units:
@@ -132,46 +155,44 @@ def _numbers(units: Units, number: Callable[[Any], float]) -> dict[str, list[Any
 
 def _lifted(distance: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
     """Between two runs: the mean over pairs of their answers."""
-    return lambda left, right: fmean(distance(a, b) for a, b in product(left, right))
+
+    def between(left: tuple[Any, ...], right: tuple[Any, ...]) -> float:
+        if len(left) == len(right) == 1:
+            return distance(left[0], right[0])
+        return fmean(distance(a, b) for a, b in product(left, right))
+
+    return between
 
 
 def _most(units: Units) -> int:
     return max(map(len, units.values()), default=0)
 
 
-def _state(excess: Comparison, shift: Shift | None, limit: float, worse: Worse) -> State:
+def _state(seen: Seen, worse: Worse) -> State:
     """A distance has no direction: its change counts as one for the better where the shift's centre does."""
+    excess, shift = seen.excess, seen.shift
     better = shift is not None and (shift.estimate < 0 if worse == "up" else shift.estimate > 0)
     better = better and worse != "either"
-    beyond = shift is not None and (
-        (worse != "down" and shift.low > limit) or (worse != "up" and shift.high < -limit)
-    )
-    if beyond or (excess.state == "changed" and not better):
-        return State.REGRESSED
-    within = limit if limit > 0 else excess.floor
+    if seen.moved or excess.state == "changed":
+        return State.IMPROVED if better else State.REGRESSED
     no_worse = shift is None or (
-        (worse == "down" or shift.high <= within) and (worse == "up" or shift.low >= -within)
+        (worse == "down" or shift.high <= seen.within) and (worse == "up" or shift.low >= -seen.within)
     )
-    if better and excess.state == "changed":
-        return State.IMPROVED
     return State.PASS if no_worse and excess.state == "same" else State.INCONCLUSIVE
 
 
-def _needed(
-    excess: Comparison, shift: Shift | None, limit: float, units: tuple[int, int], question: Question
-) -> int | None:
+def _needed(seen: Seen, noise: float) -> int | None:
     """Answers (or runs) of each arm at which the intervals, which shrink with their root, would decide."""
-    here = min(units)
-    fewest = runs_needed(question.alpha) if question.rounds_a_run else here
-    if here < fewest:
-        return fewest
-    within = limit if limit > 0 else excess.floor
-    undecided = [(excess.excess, *excess.interval)] if excess.interval[1] > within else []
+    here = min(seen.units)
+    if seen.by_run and here < runs_needed(noise):
+        return runs_needed(noise)
+    within, shift = seen.within, seen.shift
+    undecided = [(seen.excess.excess, *seen.excess.interval)] if seen.excess.interval[1] > within else []
     if shift is not None and max(-shift.low, shift.high) > within:
         undecided.append((abs(shift.estimate), shift.low, shift.high))
     factor = 1.0
     for centre, low, high in undecided:
-        room, half = max(within - centre, centre - limit), (high - low) / 2
+        room, half = max(within - centre, centre - seen.tolerance), (high - low) / 2
         if room <= 0 or half > room * MOST_MORE**0.5:
             return None
         factor = max(factor, (half / room) ** 2)

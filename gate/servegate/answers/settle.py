@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from servegate.answers.evidence import ALPHA
 from servegate.answers.tested import TESTED, Varying
 from servegate.facts import Sample, WorkloadFacts
 from servegate.judge import judge
@@ -48,13 +47,13 @@ def variation(workload: WorkloadFacts) -> tuple[str, ...]:
 def settled(rows: Sequence[Row], pairs: Sequence[Pair], policy: Policy, suite_digest: str) -> list[Row]:
     """The rows, with those of varying answers judged again.
 
-    Rows with a rule on lengths, finish reasons, logprobs or quality are tested, together at ``ALPHA``. Other
+    Rows with a rule on lengths, finish reasons, logprobs or quality are tested, together at ``NOISE``. Other
     exact rows stand where they repeat themselves or lie within their tolerance in every round, and are
     inconclusive otherwise: never regressed.
     """
     varying = {name: Varying.of(old, new) for name, old, new in pairs if variation(old) or variation(new)}
     once = {name for name, old, new in pairs if _seen_once(old, new)}
-    tests = sum(count_tests(name, arms.new, policy) for name, arms in varying.items())
+    tests = sum(count_tests(name, bool(arms.new.quality), policy) for name, arms in varying.items())
     found = []
     for row in rows:
         spec, rule = METRICS.get(row.metric), rule_for(policy, row.workload, row.metric)
@@ -62,9 +61,8 @@ def settled(rows: Sequence[Row], pairs: Sequence[Pair], policy: Policy, suite_di
             found.append(row)
         elif row.workload in varying:
             seed = hashlib.sha256(f"{suite_digest}/{row.workload}/{row.metric}".encode()).digest()
-            alpha = ALPHA / max(tests, 1)
             found.append(
-                _settle(row, spec, rule, varying[row.workload], alpha, int.from_bytes(seed[:8], "big"))
+                _settle(row, spec, rule, varying[row.workload], tests, int.from_bytes(seed[:8], "big"))
             )
         elif row.workload in once and row.metric in TESTED and row.state is State.REGRESSED:
             found.append(row.model_copy(update={"detail": (*row.detail, ONCE)}))
@@ -73,13 +71,12 @@ def settled(rows: Sequence[Row], pairs: Sequence[Pair], policy: Policy, suite_di
     return found
 
 
-def count_tests(workload: str, facts: WorkloadFacts, policy: Policy) -> int:
+def count_tests(workload: str, has_checks: bool, policy: Policy) -> int:
     """How many tests the workload's rows take if its answers vary: what the level is shared among."""
     return sum(
         test.tests
         for metric, test in TESTED.items()
-        if test.applies(rule_for(policy, workload, metric))
-        or (METRICS[metric].always_gates and bool(facts.quality))
+        if test.applies(rule_for(policy, workload, metric)) or (METRICS[metric].always_gates and has_checks)
     )
 
 
@@ -87,7 +84,7 @@ def rule_for(policy: Policy, workload: str, metric: str) -> Rule | None:
     return policy.rules.get(f"{workload}.{metric}") or policy.rules.get(metric)
 
 
-def _settle(row: Row, spec: MetricSpec, rule: Rule | None, varying: Varying, alpha: float, seed: int) -> Row:
+def _settle(row: Row, spec: MetricSpec, rule: Rule | None, varying: Varying, tests: int, seed: int) -> Row:
     if row.metric in EXACT_WHATEVER:
         return row
     test = TESTED.get(row.metric)
@@ -95,7 +92,7 @@ def _settle(row: Row, spec: MetricSpec, rule: Rule | None, varying: Varying, alp
         return _unless_varying(row, spec, rule, varying)
     if test.stands(row, rule):
         return row
-    found = test.judged(row, rule, varying, alpha, seed)
+    found = test.judged(row, rule, varying, tests, seed)
     return found.model_copy(update={"detail": (_told(varying), *found.detail)})
 
 

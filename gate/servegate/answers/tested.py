@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from servegate.answers.evidence import Answers, Question, Seen, Worse, examine
-from servegate.answers.words import details, empties, quantiles, reason
+from servegate.answers.words import details, empties, quantiles, reason, shares
 from servegate.facts import AnswerFacts, WorkloadFacts
 from servegate.metrics.matching import Matching, match_prompts
 from servegate.stats.distributions import absolute, mean_gap, unequal
@@ -54,7 +54,10 @@ class Tested:
 
     @property
     def tests(self) -> int:
-        return 1 if self.number is None else 2
+        """One of the excess, and one for each way in which a shift may be bad."""
+        if self.number is None:
+            return 1
+        return 3 if self.worse == "either" else 2
 
     def applies(self, rule: Rule | None) -> bool:
         if rule is None:
@@ -78,11 +81,11 @@ class Tested:
         above = rule.max is not None and row.head > rule.max
         return above or (rule.min is not None and row.head < rule.min)
 
-    def judged(self, row: Row, rule: Rule | None, varying: Varying, alpha: float, seed: int) -> Row:
+    def judged(self, row: Row, rule: Rule | None, varying: Varying, tests: int, seed: int) -> Row:
         """The row by the two tests."""
         base, head = self.answers(varying)
         question = Question(
-            base, head, self.distance, self.number, self.worse, self._sizes(varying, head), alpha, seed
+            base, head, self.distance, self.number, self.worse, self._sizes(varying, head), tests, seed
         )
         try:
             seen = examine(question, lambda mean, prompts: self.tolerance(rule, mean, prompts))
@@ -90,6 +93,7 @@ class Tested:
             why = f"the target does not repeat itself, and {error}: {self.remedy}"
             return row.model_copy(update={"state": State.INCONCLUSIVE, "reason": why, "change": None})
         of_lengths = self.unit == "tokens"
+        shown = {} if self.number else {"base": shares(base), "head": shares(head)}
         told = [*details(seen, self.unit), *([quantiles(base, head)] if of_lengths else [])]
         return row.model_copy(
             update={
@@ -97,6 +101,7 @@ class Tested:
                 "reason": reason(seen, self.unit, empties(base, head) if of_lengths else None),
                 "change": self._change(row, seen),
                 "detail": (*told, *row.detail),
+                **shown,
             }
         )
 

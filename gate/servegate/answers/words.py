@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from statistics import fmean
@@ -64,6 +65,12 @@ def quantiles(base: Answers, head: Answers) -> str:
         for name, arm in (("base", base), ("head", head))
     ]
     return f"lengths at 5 / 50 / 95 % of answers: {', '.join(told)} tokens"
+
+
+def shares(arm: Answers) -> str:
+    """``length 12 %, stop 88 %``: the arms may have unequal numbers of answers."""
+    counts = Counter(answer for given in arm.values() for answer in given if answer is not None)
+    return ", ".join(f"{name} {amount(n / counts.total(), 'share')}" for name, n in sorted(counts.items()))
 
 
 def _empty_share(arm: Answers) -> float:

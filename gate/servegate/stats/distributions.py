@@ -7,6 +7,7 @@ hides "half of the answers are empty, the others twice as long"; the distance be
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from math import ceil, comb, inf, prod
 from typing import Literal, TypeVar
@@ -76,6 +77,7 @@ def compare(
     *,
     tolerance: float,
     alpha: float,
+    level: float,
     seed: int,
 ) -> Comparison:
     """Compare the answers of head with those of base, prompt by prompt.
@@ -86,7 +88,7 @@ def compare(
     Planning and Inference 143, 2013). If they do, answers are exchangeable inside a prompt, so the mean
     excess over prompts is held against relabellings of answers inside prompts: every one of them where there
     are few, otherwise seeded draws. The interval is a seeded percentile bootstrap over prompts (Efron),
-    `alpha` on each side.
+    `level` on each side.
 
     The answer is that of `judged`. Raises InvalidSamplesError where no prompt can be compared or a distance
     is not a finite number of at least 0.
@@ -107,7 +109,7 @@ def compare(
     sums, smallest = _relabelled_sums(tables, alpha, rng)
     return judged(
         excess=float(np.mean([table[0] for table in tables])),
-        interval=_bootstrap(np.array([table[0] for table in tables]), alpha, rng),
+        interval=_bootstrap(np.array([table[0] for table in tables]), level, rng),
         floor=float(np.mean(floors)),
         p_value=share_at_least(sums, sum(float(table[0]) for table in tables)),
         smallest=smallest,
@@ -160,8 +162,8 @@ def judged(
     prompts: int,
     unmatched: tuple[str, ...],
 ) -> Comparison:
-    """`changed`: p <= alpha and the interval lies beyond `tolerance`; `same`: it lies within, and p could
-    have reached alpha (`smallest` is the least p possible); otherwise `inconclusive`.
+    """`changed`: p <= alpha, so that it is not noise, and the interval lies beyond `tolerance`; `same`: it
+    lies within, and p could have reached alpha (`smallest` is the least p possible); else `inconclusive`.
 
     No interval lies within a tolerance of 0. There arms are the same where they are less apart than base is
     from itself: where the interval lies within `floor`.
@@ -190,13 +192,21 @@ def labellings(n_base: int, n_head: int, most: int, rng: np.random.Generator) ->
 
     All of them where they are at most `most`; otherwise `most`, the others drawn.
     """
-    size = n_base + n_head
-    if comb(size, n_head) <= most:
-        chosen = [set(kept) for kept in combinations(range(size), n_head)]
-        # `combinations` ends with the last places, which are head's.
-        return np.array([[float(place in kept) for place in range(size)] for kept in reversed(chosen)])
+    if comb(n_base + n_head, n_head) <= most:
+        return _all_labellings(n_base, n_head)
     true = np.repeat([0.0, 1.0], [n_base, n_head])
     return np.vstack([true, rng.permuted(np.tile(true, (most - 1, 1)), axis=1)])
+
+
+@lru_cache(maxsize=64)
+def _all_labellings(n_base: int, n_head: int) -> FloatArray:
+    size = n_base + n_head
+    # `combinations` ends with the last places, which are head's.
+    places = np.array(list(combinations(range(size), n_head)))[::-1]
+    labels = np.zeros((len(places), size))
+    labels[np.arange(len(places))[:, None], places] = 1.0
+    labels.flags.writeable = False
+    return labels
 
 
 def gaps_between(answers: Sequence[Answer], distance: Callable[[Answer, Answer], float]) -> FloatArray:
@@ -252,7 +262,7 @@ def _relabelled_sums(
     return sums, 1 / (draws + 1)
 
 
-def _bootstrap(values: FloatArray, alpha: float, rng: np.random.Generator) -> tuple[float, float]:
+def _bootstrap(values: FloatArray, level: float, rng: np.random.Generator) -> tuple[float, float]:
     means = values[rng.integers(0, values.size, (DRAWS, values.size))].mean(axis=1)
-    low, high = np.quantile(means, (alpha, 1 - alpha))
+    low, high = np.quantile(means, (level, 1 - level))
     return float(low), float(high)

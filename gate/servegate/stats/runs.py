@@ -44,6 +44,7 @@ def compare_runs(
     *,
     tolerance: float,
     alpha: float,
+    level: float,
     seed: int,
 ) -> Comparison:
     """`distributions.compare` with the run as the unit: entry i of each prompt is run i's answer.
@@ -51,7 +52,7 @@ def compare_runs(
     Prompts that a run did not answer (None) are left out. The excess is the same number; the runs being
     exchangeable if both arms answer alike, it is held against the labellings of runs, all prompts together.
     The interval is the jackknife's over runs (Tukey; Arvesen, Annals of Mathematical Statistics 40, 1969,
-    for a statistic of pairs) with Student's t.
+    for a statistic of pairs) with Student's t, `level` on each side.
 
     Raises InvalidSamplesError where no prompt was answered by all runs, two of each arm at least, or a
     distance is not a finite number of at least 0.
@@ -71,7 +72,7 @@ def compare_runs(
     found = excess_of(gaps, arms)
     return judged(
         excess=float(found[0]),
-        interval=_jackknife(gaps, arms[0], float(found[0]), alpha),
+        interval=_jackknife(gaps, arms[0], float(found[0]), level),
         floor=floor_of(gaps, n_base),
         p_value=share_at_least(found, float(found[0])),
         smallest=1 / len(arms),
@@ -104,7 +105,7 @@ def shift_of_runs(
     return shift_between(runs[:n_base], runs[n_base:], alpha)
 
 
-def _jackknife(gaps: FloatArray, in_head: FloatArray, excess: float, alpha: float) -> tuple[float, float]:
+def _jackknife(gaps: FloatArray, in_head: FloatArray, excess: float, level: float) -> tuple[float, float]:
     """excess -+ t * se; se^2 sums (n - 1) / n * sum of (excess without run i - mean of those)^2 over arms."""
     from scipy.special import stdtrit
 
@@ -117,7 +118,7 @@ def _jackknife(gaps: FloatArray, in_head: FloatArray, excess: float, alpha: floa
             [float(excess_of(_without(gaps, i), _without(in_head, i)[None])[0]) for i in runs.tolist()]
         )
         variance += float((runs.size - 1) / runs.size * ((without - without.mean()) ** 2).sum())
-    half = float(stdtrit(len(in_head) - 2, 1 - alpha)) * variance**0.5
+    half = float(stdtrit(len(in_head) - 2, 1 - level)) * variance**0.5
     return excess - half, excess + half
 
 

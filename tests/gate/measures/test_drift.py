@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from arms import answer, behaviour, compared, latency, record, request, round_of, row, workload
 
+from servegate.answers.settle import ONCE
 from servegate.record import ForcedScore
 from servegate.verdict import State
 
@@ -27,7 +28,10 @@ def test_logprob_delta_is_the_worst_position_of_the_bases_own_completions() -> N
     assert worst.head == pytest.approx(0.05)
     assert worst.n_head == 4
     assert worst.state is State.REGRESSED
-    assert worst.detail == ("worst at prompt 'a', token 1: base -0.2000000000, head -0.2500000000 nat",)
+    assert worst.detail == (
+        "worst at prompt 'a', token 1: base -0.2000000000, head -0.2500000000 nat",
+        ONCE,
+    )
     assert row(comparison, "logprob_delta_mean").head == pytest.approx((0.05 + 0.01) / 4)
 
 
@@ -79,7 +83,7 @@ def test_finish_reasons_are_counted_by_prompt_and_shown_as_counts() -> None:
     head = record(behaviour(answer("a", [5], finish_reason="length"), answer("b", [6])))
     found = row(compared(base, head, {"finish_reasons": {"equal": True}}), "finish_reasons")
     assert (found.base, found.head, found.state) == ("stop 2", "length 1, stop 1", State.REGRESSED)
-    assert found.detail == ("prompt 'a': stop -> length",)
+    assert found.detail == ("prompt 'a': stop -> length", ONCE)
 
 
 def test_finish_reasons_of_native_workloads_are_compared_as_shares() -> None:

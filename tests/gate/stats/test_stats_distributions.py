@@ -12,7 +12,7 @@ from servegate.stats.distributions import absolute, compare, location, mean_gap,
 from servegate.stats.launches import InvalidSamplesError
 
 Lengths = dict[str, list[float]]
-RULE = {"tolerance": 5.0, "alpha": 0.01, "seed": 1}
+RULE = {"tolerance": 5.0, "alpha": 0.01, "level": 0.01, "seed": 1}
 
 
 def noisy(
@@ -67,13 +67,13 @@ def test_the_order_of_prompts_in_the_log_does_not_matter() -> None:
 
 def test_an_engine_that_repeats_itself_exactly_is_the_same() -> None:
     same = {f"p{k}": [float(k), float(k)] for k in range(20)}
-    result = compare(same, same, absolute, tolerance=1.0, alpha=0.01, seed=1)
+    result = compare(same, same, absolute, tolerance=1.0, alpha=0.01, level=0.01, seed=1)
     assert (result.state, result.excess, result.floor, result.p_value) == ("same", 0.0, 0.0, 1.0)
 
 
 def test_finish_reasons_are_compared_as_shares() -> None:
     rng = np.random.default_rng(5)
-    rule = {"tolerance": 0.1, "alpha": 0.01, "seed": 1}
+    rule = {"tolerance": 0.1, "alpha": 0.01, "level": 0.01, "seed": 1}
 
     def reasons(repeats: int) -> dict[str, list[str]]:
         return {f"p{k}": rng.choice(["stop", "stop", "length"], repeats).tolist() for k in range(60)}
@@ -89,7 +89,7 @@ def test_a_head_that_varies_less_than_base_has_changed_too(always: str) -> None:
     rng = np.random.default_rng(5)
     base = {f"p{k}": rng.choice(["stop", "length"], 4).tolist() for k in range(60)}
     fixed = {prompt: [always] * 2 for prompt in base}
-    assert compare(base, fixed, unequal, tolerance=0.1, alpha=0.01, seed=1).state == "changed"
+    assert compare(base, fixed, unequal, tolerance=0.1, alpha=0.01, level=0.01, seed=1).state == "changed"
 
 
 def test_logprobs_are_compared_position_by_position_against_their_floor() -> None:
@@ -101,7 +101,7 @@ def test_logprobs_are_compared_position_by_position_against_their_floor() -> Non
             for k in range(20)
         }
 
-    rule = {"tolerance": 1e-3, "alpha": 0.01, "seed": 1}
+    rule = {"tolerance": 1e-3, "alpha": 0.01, "level": 0.01, "seed": 1}
     assert compare(scores(2, 0), scores(2, 0), mean_gap, **rule).state == "same"
     assert compare(scores(2, 0), scores(2, 0.01), mean_gap, **rule).state == "changed"
 
@@ -129,7 +129,10 @@ def test_a_change_near_the_tolerance_is_inconclusive() -> None:
         {k: [x + 25 for x in v] for k, v in noisy(rng, 40, 2, sd=20).items()},
     )
     excess = compare(base, head, absolute, **RULE).excess
-    assert compare(base, head, absolute, tolerance=excess, alpha=0.01, seed=1).state == "inconclusive"
+    assert (
+        compare(base, head, absolute, tolerance=excess, alpha=0.01, level=0.01, seed=1).state
+        == "inconclusive"
+    )
 
 
 def test_prompts_of_one_side_are_named_and_not_compared() -> None:
@@ -175,7 +178,9 @@ def test_equal_engines_are_called_changed_no_more_often_than_stated() -> None:
     called = 0
     for seed in range(150):
         base, head = noisy(rng, 12, 2, sd=30), noisy(rng, 12, 2, sd=30)
-        called += compare(base, head, absolute, tolerance=1e-9, alpha=0.05, seed=seed).p_value <= 0.05
+        called += (
+            compare(base, head, absolute, tolerance=1e-9, alpha=0.05, level=0.05, seed=seed).p_value <= 0.05
+        )
     assert called <= 15  # 7.5 expected
 
 
@@ -186,7 +191,7 @@ def test_units_and_offsets_of_a_length_do_not_matter(scale: float, move: float, 
     base, head = noisy(rng, 10, 2), noisy(rng, 10, 2)
     change = lambda side: {k: [x * scale + move for x in v] for k, v in side.items()}  # noqa: E731
     before = compare(base, head, absolute, **RULE)
-    after = compare(change(base), change(head), absolute, tolerance=5 * scale, alpha=0.01, seed=1)
+    after = compare(change(base), change(head), absolute, tolerance=5 * scale, alpha=0.01, level=0.01, seed=1)
     assert after.state == before.state
     assert after.excess == pytest.approx(scale * before.excess, abs=1e-6 * scale)
 
@@ -237,6 +242,6 @@ def test_many_answers_of_a_prompt_are_relabelled_by_draws() -> None:
 def test_without_a_tolerance_arms_are_the_same_where_less_apart_than_base_from_itself() -> None:
     rng = np.random.default_rng(16)
     reasons = [{f"p{k}": rng.choice(["stop", "length"], 6).tolist() for k in range(30)} for _ in range(2)]
-    result = compare(*reasons, unequal, tolerance=0.0, alpha=0.001, seed=1)
+    result = compare(*reasons, unequal, tolerance=0.0, alpha=0.001, level=0.001, seed=1)
     assert (result.state, result.floor) == ("same", pytest.approx(0.5, abs=0.05))
     assert result.interval[1] < result.floor

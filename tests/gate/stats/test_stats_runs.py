@@ -10,7 +10,7 @@ from servegate.stats.launches import InvalidSamplesError
 from servegate.stats.runs import compare_runs, runs_needed, shift_of_runs
 
 Runs = dict[str, list[float | None]]
-RULE = {"tolerance": 5.0, "alpha": 0.001, "seed": 1}
+RULE = {"tolerance": 5.0, "alpha": 0.001, "level": 0.001, "seed": 1}
 
 
 def runs(rng: np.random.Generator, number: int, prompts: int = 20, sd: float = 20.0) -> Runs:
@@ -65,7 +65,7 @@ def test_the_p_value_of_small_cases_is_the_brute_force_one() -> None:
 
 def test_equal_engines_are_called_changed_no_more_often_than_stated() -> None:
     rng = np.random.default_rng(5)
-    rule = {"tolerance": 1e-9, "alpha": 0.05}
+    rule = {"tolerance": 1e-9, "alpha": 0.05, "level": 0.05}
     called = sum(
         compare_runs(runs(rng, 6, 5), runs(rng, 6, 5), absolute, **rule, seed=s).p_value <= 0.05
         for s in range(200)
