@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from servegate_engine.backends.base import Backend
-from servegate_engine.backends.cuda_backend import CudaBackend
+from servegate_engine.backends.cuda_backend import CudaBackend, require_kernels
 from servegate_engine.backends.torch_backend import TorchBackend
 from servegate_engine.config import EngineConfig, ModelConfig
 from servegate_engine.engine import Engine
@@ -261,6 +261,12 @@ def test_the_fingerprint_names_the_kernels(kernels: Kernels) -> None:
 def test_a_head_size_without_kernels_is_one_clear_line(kernels: Kernels) -> None:
     with pytest.raises(ConfigError, match="head_dim is 16, the CUDA kernels take 64"):
         make(kernels, TOYS["llama"], torch.float64)
+
+
+def test_a_vocabulary_that_sampling_does_not_take_is_one_clear_line() -> None:
+    require_kernels(replace(toy("llama"), vocab_size=2**20), torch.bfloat16)
+    with pytest.raises(ConfigError, match="vocab_size is 1048577, the CUDA kernels take at most 1048576"):
+        require_kernels(replace(toy("llama"), vocab_size=2**20 + 1), torch.bfloat16)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from servegate_kernels import doctor, resources
 from servegate_kernels.doctor import Problem
 from servegate_kernels.launcher import ACCUMULATOR_OF, ELEMENT_OF, Launcher
 from servegate_kernels.loader import DeviceError, DeviceLauncher
-from servegate_kernels.ops import AttentionPlan, Kernels
+from servegate_kernels.ops import LARGEST_VOCABULARY, AttentionPlan, Kernels
 from servegate_kernels.plan import RowPlan, plan_rows
 from servegate_kernels.sources import HEAD_SIZES
 
@@ -56,6 +56,10 @@ def require_kernels(config: ModelConfig, dtype: torch.dtype) -> None:
     if config.head_dim not in HEAD_SIZES:
         sizes = ", ".join(map(str, HEAD_SIZES))
         raise ConfigError(f"model: head_dim is {config.head_dim}, the CUDA kernels take {sizes}")
+    if config.vocab_size > LARGEST_VOCABULARY:
+        raise ConfigError(
+            f"model: vocab_size is {config.vocab_size}, the CUDA kernels take at most {LARGEST_VOCABULARY}"
+        )
     for name in ("hidden_size", "intermediate_size"):
         if getattr(config, name) * dtype.itemsize % _WORD_BYTES:
             multiple = _WORD_BYTES // dtype.itemsize
