@@ -42,10 +42,15 @@ def obstacle(
 def unless_contended(
     spec: MetricSpec, judgement: Judgement, old: WorkloadFacts, new: WorkloadFacts
 ) -> Judgement:
-    """A time that moved while something else held the machine says nothing: inconclusive, with who did."""
-    if spec.kind != "timed" or judgement.state not in (State.REGRESSED, State.IMPROVED):
+    """Inconclusive, with who did, where something else held the machine while a time moved.
+
+    Also where it held the base back, and head passes: a base that is too slow hides a head that is.
+    """
+    hidden = judgement.state is State.PASS and judgement.evidence is not None
+    if spec.kind != "timed" or not (hidden or judgement.state in (State.REGRESSED, State.IMPROVED)):
         return judgement
-    busy = [f"{arm}: {facts.contended}" for arm, facts in (("base", old), ("head", new)) if facts.contended]
+    arms = (("base", old),) if hidden else (("base", old), ("head", new))
+    busy = [f"{arm}: {facts.contended}" for arm, facts in arms if facts.contended]
     if not busy:
         return judgement
     reason = f"{judgement.reason}, but the machine was busy ({'; '.join(busy)}): measure again"

@@ -240,6 +240,18 @@ def test_a_time_that_moved_on_a_busy_machine_is_inconclusive_and_says_who_was_bu
     assert "the machine was busy (head: others held 1.0 of 2 CPUs): measure again" in found.reason
 
 
+def test_a_base_that_was_held_back_hides_no_slow_head() -> None:
+    quiet = MachineLoad(cpus=2, arm=1.9, others=0.0, stolen=0.0, idle=0.1)
+    busy = MachineLoad(cpus=2, arm=1.0, others=0.9, stolen=0.1, idle=0.0)
+    for base, head, state in (
+        (quiet, quiet, State.PASS),
+        (quiet, busy, State.PASS),  # it only made the head slower
+        (busy, quiet, State.INCONCLUSIVE),
+    ):
+        arms = timed_record(100, base), timed_record(101, head)
+        assert row(compared(*arms, {"ttft_p50": {"change": "50%"}}), "ttft_p50").state is state
+
+
 def timed_record(first: float, load: MachineLoad) -> RunRecord:
     run = record(latency(*[request(f"p{i}", first=first) for i in range(20)]))
     rounds = tuple(r.model_copy(update={"load": load}) for r in run.workloads[0].rounds * 3)
