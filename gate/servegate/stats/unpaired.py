@@ -27,9 +27,7 @@ from servegate.stats.ranksum import sum_cut
 from servegate.stats.signedrank import FloatArray, Shift
 
 FEWEST_ROUNDS = 3  # of a run: of two, nobody can say which one is off
-MOST_ROUNDS = (
-    200  # of a run: more are put together, since every round of one is held against all of the other
-)
+MOST_ROUNDS = 200  # of a run: more are put together, since each is held against all of the other run
 EQUAL = "both sides are equal in every round: the same data, or a clock too coarse"
 POISONED = 0.2  # share of a run's rounds that must not move an end of the interval
 # What the luck of one run adds, by what is measured; the day on which it ran is in it. Of a rate or a median
