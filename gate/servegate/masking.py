@@ -62,7 +62,7 @@ _SHAPES: Final = tuple(
         (
             "PRIVATE KEY-----",
             r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
-            r"([\s\S]{0,20000}?-----END [A-Z ]{0,40}PRIVATE KEY-----|[\w+/=\s\\]*)",
+            r"((?:(?!-----)[\s\S])*-----END [A-Z ]{0,40}PRIVATE KEY-----|[\w+/=\s\\]*)",
         ),
     )
 )
