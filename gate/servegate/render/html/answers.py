@@ -28,7 +28,8 @@ NAME: Final = 24
 _ROW: Final = 20.0
 _PLOT_PX: Final = (260.0, 160.0)
 """About the size of a trade chart's axes, to tell whether two names would meet."""
-_NAME_PX: Final = 13.0
+_LINE_PX: Final = 13.0
+_LETTER_PX: Final = 6.5
 _REQUESTS: Final = 1000
 """That a cost is told for: of one request it is often a number of many zeros."""
 
@@ -237,18 +238,25 @@ def _ends(workload: Workload, metric: str) -> Iterator[_End]:
 def _name(plot: Plot, ends: list[_End]) -> None:
     """Each workload's name right of its head. Several often end in one place: their names stack."""
     low, high = plot.axes.get_xlim()
-    taken: list[tuple[float, float]] = []
-    for head in (end for end in ends if end.arm == "head"):
-        x, y = _PLOT_PX[0] * (head.amount - low) / (high - low), _PLOT_PX[1] * head.passed
-        # The arrow to the base may go to the right as well: the name then keeps off its side.
+
+    def at(end: _End) -> tuple[float, float]:
+        return _PLOT_PX[0] * (end.amount - low) / (high - low), _PLOT_PX[1] * end.passed
+
+    heads = [end for end in ends if end.arm == "head"]
+    taken = [(x - 5, x + 5, y) for x, y in map(at, heads)]
+    for head in heads:
+        (x, y), name = at(head), clean(head.name, NAME)
+        left, right = x + 8, x + 8 + _LETTER_PX * len(name)
+        # The line to the base may go to the right as well: the name then keeps off its side.
         base = next((end for end in ends if end.name == head.name and end.arm == "base"), head)
-        crossed = base.amount > head.amount
-        step = -_NAME_PX if y > _PLOT_PX[1] / 2 else _NAME_PX
-        shift = 0.0 if not crossed else _NAME_PX if base.passed < head.passed else -_NAME_PX
-        while any(abs(x - left) < 100 and abs(y + shift - up) < _NAME_PX for left, up in taken):
+        shift = 0.0 if base.amount <= head.amount else _LINE_PX if base.passed < head.passed else -_LINE_PX
+        step = -_LINE_PX if y > _PLOT_PX[1] / 2 else _LINE_PX
+        while any(
+            left < end and start < right and abs(y + shift - up) < _LINE_PX for start, end, up in taken
+        ):
             shift += step
-        taken.append((x, y + shift))
-        plot.say(clean(head.name, NAME), (head.amount, head.passed), (8, shift))
+        taken.append((left, right, y + shift))
+        plot.say(name, (head.amount, head.passed), (8, shift))
 
 
 def _point(facts: WorkloadFacts, metric: str) -> tuple[float, float] | None:

@@ -129,7 +129,7 @@ class Plot:
         self.axes.set_xlim(low, high)
         # Room at the end is no reason to name a time or a length below zero.
         least = min(0.0, min(held, default=0.0))
-        places = [place for place in ticks(low, high, log, 7 if self._wide else 4) if place >= least]
+        places = [place for place in ticks(low, high, log, 7 if self._wide else 5) if place >= least]
         self.axes.set_xticks(places, [number(place, 3) for place in places])
         self.axes.minorticks_off()
         self.axes.set_xlabel(_text(f"{says}, log axis" if log else says))
@@ -262,8 +262,9 @@ class Plot:
                 )
                 for arm, mark in arms.items()
             ],
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
+            # Left of a wide chart: a phone shows that end of it first.
+            loc="lower left" if self._wide else "lower right",
+            bbox_to_anchor=(0, 1) if self._wide else (1, 1),
             ncols=len(arms),
         )
 
