@@ -29,7 +29,7 @@ STEPS: Final = 60
 STRIP_POINTS: Final = 200
 SHOWN_REQUESTS: Final = 32
 TICKS: Final = 400
-"""Tokens of a request that come closer than this share of the longest one are drawn as one tick."""
+"""Over the axis: tokens that come closer than so many fit are drawn as one."""
 NAME: Final = 24
 _HEIGHT: Final = 220.0
 _PERCENTILES: Final = (50, 95, 99)
@@ -68,18 +68,20 @@ def _distribution(name: str, workload: Workload, sheet: Sheet) -> Chart | None:
     stored = [] if len(base) or old is None else list(_stored(name, old))
     if not len(head):
         return None
+    per, unit = _unit([*base[-1:], *head[-1:], *(v for _, v, _ in stored)])
     plot = sheet.plot(_HEIGHT)
     # The room at both ends is for the percentiles' values.
-    plot.span_x([*base, *head, *(v for _, v, _ in stored)], "ms", air=0.25)
+    ends = [*base[:1], *base[-1:], *head[:1], *head[-1:], *(v for _, v, _ in stored)]
+    plot.span_x([end / per for end in ends], unit, air=0.25)
     plot.axes.set_ylim(0, 1.06)
     plot.axes.set_yticks([q / 100 for q in (0, 25, 50, 75, 95)], [f"{q} %" for q in (0, 25, 50, 75, 95)])
     for arm, values in curves.items():
         if len(values):
-            plot.line(*_curve(values), arm, dashed=arm == "base")
+            plot.line(*_curve(values / per), arm, dashed=arm == "base")
     for arm, values in curves.items():
-        _percentiles(plot, arm, values, base if arm == "head" else head)
+        _percentiles(plot, arm, values / per, (base if arm == "head" else head) / per, unit)
     plot.dots(
-        [v for _, v, _ in stored],
+        [v / per for _, v, _ in stored],
         [q / 100 for q, _, _ in stored],
         "base",
         [tip for _, _, tip in stored],
@@ -101,17 +103,23 @@ def _distribution(name: str, workload: Workload, sheet: Sheet) -> Chart | None:
     )
 
 
-def _percentiles(plot: Plot, arm: Arm, values: Floats, other: Floats) -> None:
+def _unit(values_ms: Sequence[float]) -> tuple[float, str]:
+    """What to divide ms by, and the unit that then reads best on an axis."""
+    longest = max(values_ms)
+    return (1e3, "s") if longest >= 1e4 else (1.0, "ms") if longest >= 0.1 else (1e-3, "µs")
+
+
+def _percentiles(plot: Plot, arm: Arm, values: Floats, other: Floats, unit: str) -> None:
     """Dots with their values. A curve only rises: room is left of it and above, right of it and below."""
     if not len(values):
         return
     places = [float(np.percentile(values, q)) for q in _MARKED]
-    tips = [f"{arm} p{q} {number(at)} ms" for q, at in zip(_MARKED, places, strict=True)]
+    tips = [f"{arm} p{q} {number(at)} {unit}" for q, at in zip(_MARKED, places, strict=True)]
     plot.dots(places, [q / 100 for q in _MARKED], arm, tips)
     for q, at in zip(_MARKED, places, strict=True):
         against = float(np.percentile(other, q)) if len(other) else None
         first = against is not None and (at, arm) < (against, "base" if arm == "head" else "head")
-        plot.say(f"{number(at, 3)} ms", (at, q / 100), (-7, 2) if first else (7, -3), arm)
+        plot.say(f"{number(at, 3)} {unit}", (at, q / 100), (-7, 2) if first else (7, -3), arm)
 
 
 def _stored(name: str, facts: WorkloadFacts) -> Iterator[tuple[int, float, str]]:
@@ -181,13 +189,14 @@ def _timelines(workload: Workload, sheet: Sheet) -> Chart | None:
     shown = [by_end[i] for i in evenly(len(by_end), SHOWN_REQUESTS)]
     lanes = [(before.get(request.id), request) for request in shown]
     longest = max(_ms(r, r.arrivals_ns[-1]) for lane in lanes for r in lane if r is not None)
+    per, unit = _unit([longest])
     plot = sheet.plot(74 + (24 if before else 16) * len(lanes), wide=True)
     plot.rows([clean(request.id, NAME) for request in shown])
-    plot.span_x([0.0, longest], "ms since the request's scheduled send", air=0.02, zero=True)
+    plot.span_x([0.0, longest / per], f"{unit} since the request's scheduled send", air=0.02, zero=True)
     for row, (old, new) in enumerate(lanes):
         if old is not None:
-            _lane(plot, old, row - 0.2, longest / TICKS, "base")
-        _lane(plot, new, row + 0.2 if before else row, longest / TICKS, "head")
+            _lane(plot, old, row - 0.2, "base", longest, per)
+        _lane(plot, new, row + 0.2 if before else row, "head", longest, per)
     plot.key({"base": "lane", "head": "lane"} if before else {"head": "lane"})
     note = f"{len(shown)} of {count(len(after), 'request')}, spread from the fastest to the slowest"
     return plot.chart(
@@ -207,16 +216,17 @@ def _timelines_in_words(shown: Sequence[RequestRecord]) -> str:
     )
 
 
-def _lane(plot: Plot, request: RequestRecord, y: float, apart: float, arm: Arm) -> None:
-    """``apart``: ms between two ticks, at least."""
+def _lane(plot: Plot, request: RequestRecord, y: float, arm: Arm, longest: float, per: float) -> None:
+    """``longest``: ms of the whole axis, whose unit is ``per`` ms."""
     stamps = [_ms(request, stamp) for stamp in request.arrivals_ns]
     gap = max((after - before for before, after in pairwise(stamps)), default=0.0)
     tip = (
         f"{arm} {clean(request.id, NAME)}: first token {number(stamps[0])} ms, last {number(stamps[-1])} ms, "
         f"{count(len(stamps), 'frame')}, largest gap {number(gap)} ms"
     )
-    plot.line([0.0, stamps[0]], [y, y], arm, width=1.2, dashed=arm == "base", tip=tip)
-    plot.sticks(list(_ticks(stamps, apart)), y - 0.16, y + 0.16, arm, tip)
+    plot.line([0.0, stamps[0] / per], [y, y], arm, width=1.2, dashed=arm == "base", tip=tip)
+    kept = [stamp / per for stamp in _ticks(stamps, longest / TICKS)]
+    plot.sticks(kept, y - 0.16, y + 0.16, arm, tip)
 
 
 def _ticks(stamps: Sequence[float], apart: float) -> Iterator[float]:
