@@ -98,6 +98,8 @@ def _more_observations(row: Row) -> str:
         needed = row.evidence.blocks_needed
         if row.evidence.unit == "rounds":
             return what_decides(needed)
+        if row.evidence.unit != "block pairs":
+            return f"about {needed} {row.evidence.unit} of each arm" if needed else "a wider tolerance"
         return (
             f"about {needed:,} block pairs in all: a larger `--budget`"
             if needed is not None

@@ -35,10 +35,12 @@ class Outcome(StrEnum):
 
 
 class Evidence(Model):
-    """What a timed row was decided on. Changes are shares of base: 0.05 is +5 %."""
+    """What a row was decided on that comes from a clock, or whose answers vary. Changes are shares of base:
+    0.05 is +5 %."""
 
-    unit: Literal["block pairs", "rounds"] = "block pairs"
-    """Blocks of base and head that ran in turn, or the rounds of two runs that were stored."""
+    unit: Literal["block pairs", "rounds", "answers a prompt", "runs"] = "block pairs"
+    """Blocks of base and head that ran in turn, or the rounds of two runs that were stored; of answers that
+    vary, those to one prompt, or the processes that gave them."""
     interval: tuple[float, float] | None
     """None where the blocks are too few."""
     blocks: int

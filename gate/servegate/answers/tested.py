@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import fmean
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from servegate.metrics.matching import Matching, match_prompts
 from servegate.stats.distributions import absolute, mean_gap, unequal
 from servegate.stats.launches import InvalidSamplesError
 from servegate.suite.schema import Rule
-from servegate.verdict import Row, State
+from servegate.verdict import Evidence, Row, State
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Tested:
                 "reason": reason(seen, self.unit, empties(base, head) if of_lengths else None),
                 "change": self._change(row, seen),
                 "detail": (*told, *row.detail),
+                "evidence": self._evidence(seen),
                 **shown,
             }
         )
@@ -113,6 +115,22 @@ class Tested:
         runs = max((len(a.lengths) for a in varying.new.answers.values()), default=0) // sizes[1]
         scores = max(map(len, head.values()), default=0)
         return (max(scores // max(runs, 1), 1),) * 2
+
+    def _evidence(self, seen: Seen) -> Evidence | None:
+        """Of lengths, whose shift is a share of base's."""
+        if seen.shift is None or seen.mean <= 0 or self.unit != "tokens":
+            return None
+        return Evidence(
+            unit="runs" if seen.by_run else "answers a prompt",
+            interval=(seen.shift.low / seen.mean, seen.shift.high / seen.mean)
+            if isfinite(seen.shift.low)
+            else None,
+            blocks=min(seen.units),
+            launches=min(seen.units) if seen.by_run else 1,
+            noise_floor=None,  # that of one answer is in the detail; this one is of means
+            smallest_detectable=None,
+            blocks_needed=seen.needed,
+        )
 
     def _change(self, row: Row, seen: Seen) -> float | None:
         """Relative to base; None where the mean is not what changed: the headline then tells the reason."""

@@ -9,6 +9,7 @@ from varying import Engine, run, suite
 
 from servegate.answers.settle import variation
 from servegate.compare import compare
+from servegate.explain import what_would_change_it
 from servegate.extract import facts
 from servegate.record import RunRecord
 from servegate.verdict import Outcome, Row, State, Verdict, decide
@@ -43,6 +44,10 @@ def test_longer_answers_are_found() -> None:
     assert (found.outcome, row.state) == (Outcome.REGRESSED, State.REGRESSED)
     assert row.change == pytest.approx(0.3, abs=0.05)
     assert "beyond the tolerance of 10 %" in row.reason
+    assert row.evidence is not None
+    assert (row.evidence.unit, row.evidence.blocks) == ("answers a prompt", 5)
+    assert row.evidence.interval is not None
+    assert row.evidence.interval[0] > 0.1
     assert "completion tokens rose" in found.headline
 
 
@@ -75,6 +80,9 @@ def test_a_change_too_small_to_tell_is_inconclusive_and_says_how_many_answers_wo
     row = row_of(found, "completion_tokens")
     assert row.state is State.INCONCLUSIVE
     assert "answers a prompt of each arm would, a higher `repeat`" in row.reason
+    assert row.evidence is not None
+    needed = row.evidence.blocks_needed
+    assert what_would_change_it(row, None) == f"about {needed} answers a prompt of each arm"
     assert found.outcome is Outcome.PASS  # the policy lets what is undecided pass
 
 
