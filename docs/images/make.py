@@ -1,13 +1,15 @@
-"""Take the README's picture of a pull-request comment.
+"""Take the README's pictures: of the HTML report, of its charts, and of a pull-request comment.
 
-    python docs/images/make.py BUNDLE OUT.png
+    python docs/images/make.py report|charts|comment BUNDLE OUT.png
 
-BUNDLE is what `servegate check --out` left. The comment is made by the renderer that `servegate post` uses,
-and turned into HTML by GitHub's own Markdown parser; only the page around it is drawn here. Needs Chromium.
+BUNDLE is what `servegate check --out` left. The report is the page that `servegate report` writes, from its
+top; of its charts a few are taken. The comment is made by the renderer that `servegate post` uses, and turned
+into HTML by GitHub's own Markdown parser; only the page around it is drawn here. Needs Chromium.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from pathlib import Path
 import cmarkgfm
 
 from servegate.render.comment import Origin, render
+from servegate.render.html import page
 from servegate.render.html.data import read
 
 FLAGS = (
@@ -24,7 +27,9 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
     "--blink-settings=preferredColorScheme=1",
 )  # fmt: skip
-SIZE = (940, 660)
+SIZES = {"report": (900, 1130), "charts": (900, 1180), "comment": (940, 660)}
+CHARTS = ("Change of every row", "ttft:", "decode:")
+"""Starts of titles."""
 PAGE = """<!doctype html>
 <meta charset="utf-8">
 <style>
@@ -70,17 +75,31 @@ def comment(bundle: Path) -> str:
     return html.replace("❌", "<i>✖</i>")  # GitHub has a picture for it, this machine's fonts may not
 
 
-def take(html: str, picture: Path) -> None:
+def charts(bundle: Path) -> str:
+    """The report's own head, and of its body these charts."""
+    head, _, body = page.render(read(bundle)).partition("<main>")
+    figures = re.findall(r"<figure.*?</figure>", body, re.DOTALL)
+    taken = [f for start in CHARTS for f in figures if f"<figcaption>{start}" in f]
+    return f'{head}<main><div class="charts">{"".join(taken)}</div></main>'
+
+
+def take(html: str, picture: Path, size: tuple[int, int]) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         raise SystemExit("needs Chromium; on Debian: apt-get install --no-install-recommends chromium")
     with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "page.html"
-        page.write_text(html, encoding="utf-8")
+        file = Path(folder) / "page.html"
+        file.write_text(html, encoding="utf-8")
         where = (f"--user-data-dir={folder}/profile", f"--screenshot={picture.resolve()}")
-        size = f"--window-size={SIZE[0]},{SIZE[1]}"
-        subprocess.run([chromium, *FLAGS, *where, size, page.as_uri()], check=True, timeout=60)
+        window = f"--window-size={size[0]},{size[1]}"
+        subprocess.run([chromium, *FLAGS, *where, window, file.as_uri()], check=True, timeout=60)
 
 
 if __name__ == "__main__":
-    take(PAGE.replace("COMMENT", comment(Path(sys.argv[1]))), Path(sys.argv[2]))
+    what, bundle = sys.argv[1], Path(sys.argv[2])
+    made = {
+        "report": lambda: page.render(read(bundle)),
+        "charts": lambda: charts(bundle),
+        "comment": lambda: PAGE.replace("COMMENT", comment(bundle)),
+    }
+    take(made[what](), Path(sys.argv[3]), SIZES[what])

@@ -119,7 +119,8 @@ def _percentiles(plot: Plot, arm: Arm, values: Floats, other: Floats, unit: str)
     for q, at in zip(_MARKED, places, strict=True):
         against = float(np.percentile(other, q)) if len(other) else None
         first = against is not None and (at, arm) < (against, "base" if arm == "head" else "head")
-        plot.say(f"{number(at, 3)} {unit}", (at, q / 100), (-7, 2) if first else (7, -3), arm)
+        right = (7, -3) if len(other) else (7, -8)  # clear of a stored base's ticks
+        plot.say(f"{number(at, 3)} {unit}", (at, q / 100), (-7, 2) if first else right, arm)
 
 
 def _stored(name: str, facts: WorkloadFacts) -> Iterator[tuple[int, float, str]]:
