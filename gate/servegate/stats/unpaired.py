@@ -98,9 +98,7 @@ def decide(
     found = interval(before, after, level, run_sd)
     shift = Shift(float(found.centre), float(found.low), float(found.high))
     if before.size == after.size and np.array_equal(before, after):
-        state, reason = inconclusive(
-            "both sides are equal in every round: the same data, or a clock too coarse"
-        )
+        state, reason = inconclusive(EQUAL)
     else:
         state, reason = held_against(shift, limit)
     sign = -1.0 if limit.higher_is_better else 1.0
