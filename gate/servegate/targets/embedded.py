@@ -1,45 +1,34 @@
-"""The embedded engine as a target. The one file of the gate that touches the engine."""
+"""The embedded engine as a target. With its closed loop, the one place where the gate touches the engine."""
 
 from __future__ import annotations
 
-import dataclasses
-import gc
 import math
-import os
 import platform
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from servegate import __version__
 from servegate.errors import MeasurementError, UsageError
 from servegate.fingerprint import Fingerprint
-from servegate.load import system_meter
 from servegate.machine import NONE, UNKNOWN, machine_facts
 from servegate.plan import (
     ForcedCompletion,
     Plan,
     PlannedPrompt,
-    PlannedRequest,
     WorkloadPlan,
     offered_load,
 )
-from servegate.record import ClientFacts, ForcedScore, RequestRecord, RoundRecord, Usage, WorkloadRecord
-from servegate.suite.schema import Sampling
+from servegate.record import ForcedScore, RoundRecord, WorkloadRecord
 from servegate.targets.base import Progress
+from servegate.targets.closed_loop import ClosedLoop
 
 if TYPE_CHECKING:
     from servegate_engine.engine import Engine
     from servegate_engine.loading import LoadedModel
-    from servegate_engine.request import Request, RequestEvent, SamplingParams
 
 Numerics = Literal["reference", "native"]
-
-NEAR_TIE = 1e-6
-"""nat between the best two tokens, below which a flip is not a finding (DESIGN: reference numerics)."""
 
 
 def fetch_model(name: str) -> Path:
@@ -130,7 +119,7 @@ class EmbeddedTarget:
                 stage = f"{workload.name}: {'warm-up' if warming else 'round'} {number} of {of}"
                 done = 0
                 progress(stage, done, total)
-                loop = _ClosedLoop(engine, workload, prompts)
+                loop = ClosedLoop(engine, workload, prompts)
                 while loop.step():
                     if len(loop.records) != done:
                         done = len(loop.records)
@@ -218,137 +207,6 @@ class EmbeddedTarget:
             if len(request.logprobs) == len(forced.completion_ids)
             and all(math.isfinite(token.logprob) for token in request.logprobs)
         )
-
-
-@dataclass(slots=True)
-class _Trace:
-    """One request on its way."""
-
-    planned: PlannedRequest
-    request: Request
-    scheduled_ns: int
-    sent_ns: int
-    arrivals_ns: list[int] = field(default_factory=list)
-    frame_tokens: list[int] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-
-    def take(self, event: RequestEvent, now_ns: int) -> None:
-        if event.token_ids:
-            self.arrivals_ns.append(now_ns)
-            self.frame_tokens.append(len(event.token_ids))
-        if event.text:
-            self.text.append(event.text)
-
-    def record(self, ended_ns: int) -> RequestRecord:
-        request = self.request
-        coalesced = any(count != 1 for count in self.frame_tokens)
-        failed = request.finish_reason == "error"
-        return RequestRecord(
-            id=self.planned.id,
-            prompt_id=self.planned.prompt.id,
-            prompt_digest=self.planned.prompt.digest,
-            scheduled_ns=self.scheduled_ns,
-            sent_ns=self.sent_ns,
-            arrivals_ns=tuple(self.arrivals_ns),
-            frame_tokens=tuple(self.frame_tokens) if coalesced else None,
-            ended_ns=ended_ns,
-            finish_reason=request.finish_reason,
-            error="the model gave non-finite logits" if failed else None,
-            token_ids=tuple(request.completion_ids),
-            text="".join(self.text),
-            logprobs=tuple(token.logprob for token in request.logprobs),
-            near_ties=tuple(i for i, token in enumerate(request.logprobs) if token.margin < NEAR_TIE),
-            usage=Usage(
-                prompt_tokens=request.meter.prompt,
-                cached_tokens=request.meter.cached,
-                completion_tokens=request.meter.completion,
-                recomputed_tokens=request.meter.recomputed,
-            ),
-        )
-
-
-class _ClosedLoop:
-    """A fixed number of clients, each sending its next request when its last one ended."""
-
-    def __init__(self, engine: Engine, workload: WorkloadPlan, prompts: dict[str, tuple[int, ...]]) -> None:
-        from servegate_engine.clock import MonotonicClock
-
-        self._engine, self._prompts = engine, prompts
-        self._waiting = deque(workload.requests)
-        self._free: deque[int] = deque([0] * workload.concurrency)
-        """When each idle client became free: its next request's scheduled send."""
-        self._live: dict[str, _Trace] = {}
-        self.records: list[RequestRecord] = []
-        engine.reset_prefix_cache()
-        engine.reset_counters()
-        self._load = system_meter(os.getpid())
-        gc.collect()
-        gc.disable()  # a collection in the middle of a step would be measured as the engine's stall
-        self._now_ns = MonotonicClock().now_ns
-        self._start_ns = self._now_ns()
-
-    def step(self) -> bool:
-        """Send what is due, run one engine step, take what it gave. False when all requests have ended."""
-        try:
-            while self._free and self._waiting:
-                self._send(self._waiting.popleft(), self._free.popleft())
-            for event in self._engine.step():
-                now_ns = event.time_ns - self._start_ns
-                trace = self._live[event.request_id]
-                trace.take(event, now_ns)
-                if event.finish_reason is not None:
-                    del self._live[event.request_id]
-                    self.records.append(trace.record(now_ns))
-                    self._free.append(now_ns)
-        except BaseException:
-            gc.enable()
-            raise
-        unfinished = bool(self._waiting or self._live)
-        if not unfinished:
-            gc.enable()
-        return unfinished
-
-    def finished(self) -> RoundRecord:
-        lateness = [record.sent_ns - record.scheduled_ns for record in self.records]
-        return RoundRecord(
-            wall_ns=max(record.ended_ns for record in self.records),
-            requests=tuple(self.records),
-            counters=dataclasses.asdict(self._engine.counters),
-            client=ClientFacts(
-                max_lateness_ns=max(lateness), mean_lateness_ns=sum(lateness) // len(lateness)
-            ),
-            load=self._load(),
-        )
-
-    def _send(self, planned: PlannedRequest, scheduled_ns: int) -> None:
-        from servegate_engine.errors import RequestError
-        from servegate_engine.request import Request
-
-        request = Request(planned.id, self._prompts[planned.prompt.id], _params(planned.sampling))
-        sent_ns = self._now_ns() - self._start_ns
-        try:
-            self._engine.add(request)
-        except RequestError as error:
-            self.records.append(
-                RequestRecord(
-                    id=planned.id,
-                    prompt_id=planned.prompt.id,
-                    prompt_digest=planned.prompt.digest,
-                    scheduled_ns=scheduled_ns,
-                    sent_ns=sent_ns,
-                    ended_ns=sent_ns,
-                    error=str(error),
-                )
-            )
-            self._free.append(sent_ns)
-            return
-        self._live[planned.id] = _Trace(planned, request, scheduled_ns, sent_ns)
-
-
-def _params(sampling: Sampling) -> SamplingParams:
-    from servegate_engine.request import SamplingParams
-
-    return SamplingParams(**sampling.model_dump())
 
 
 def _encode(loaded: LoadedModel, prompt: PlannedPrompt) -> tuple[int, ...]:
