@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from servegate.ab.answers import differences, needed_runs, together, varying
+from servegate.ab.answers import anything, needed_runs, together, varying
 from servegate.ab.record import AnswerRun
 from servegate.ab.schedule import Role
 from servegate.record import WorkloadRecord
@@ -62,7 +62,7 @@ def measure_again(
     began = clock()
     measure("again", [workload.name for workload in base])
     pair_ns = 2 * (clock() - began)
-    doubtful = [name for name in _differing(base, head) if name not in varying(base, head, runs)]
+    doubtful = [name for name in _differing(base, head) if name not in varying(base, head, runs, anything)]
     if doubtful:
         measure("head", doubtful)
     names = varying(base, head, runs)
@@ -77,11 +77,11 @@ def measure_again(
 
 
 def _differing(base: Sequence[WorkloadRecord], head: Sequence[WorkloadRecord]) -> list[str]:
-    """Workloads in which the first runs of the arms gave different answers."""
+    """Workloads in which the first runs of the arms gave other answers, or counted otherwise."""
     heads = {workload.name: workload for workload in head}
     return [
         first.name
         for first in base
         if first.name in heads
-        and differences(together(first, [AnswerRun(role="again", workload=heads[first.name])], head=False))
+        and anything(together(first, [AnswerRun(role="again", workload=heads[first.name])], head=False))
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from servegate.ab.record import AbRecord, AnswerRun
 from servegate.answers.evidence import NOISE
@@ -27,7 +27,7 @@ def together(first: WorkloadRecord, runs: Iterable[AnswerRun], *, head: bool) ->
 
 
 def differences(workload: WorkloadRecord) -> tuple[str, ...]:
-    """What its rounds give differently, in words."""
+    """What its rounds answer differently, in words."""
     return variation(
         WorkloadFacts(
             numerics="reference",
@@ -39,10 +39,24 @@ def differences(workload: WorkloadRecord) -> tuple[str, ...]:
     )
 
 
+def anything(workload: WorkloadRecord) -> bool:
+    """Do its rounds answer differently, or did the engine count otherwise?"""
+    counted = []
+    for round_ in workload.rounds:
+        usages = [request.usage for request in round_.requests if request.usage is not None]
+        spared = [(usage.prompt_tokens, usage.cached_tokens, usage.recomputed_tokens) for usage in usages]
+        counted.append((round_.counters, [sum(column) for column in zip(*spared, strict=True)]))
+    return bool(differences(workload)) or any(count != counted[0] for count in counted)
+
+
 def varying(
-    base: Sequence[WorkloadRecord], head: Sequence[WorkloadRecord], runs: Sequence[AnswerRun]
+    base: Sequence[WorkloadRecord],
+    head: Sequence[WorkloadRecord],
+    runs: Sequence[AnswerRun],
+    differ: Callable[[WorkloadRecord], object] = differences,
 ) -> list[str]:
-    """Workloads of both arms of which either gives other answers in another run or round."""
+    """Workloads of both arms of which either differs from itself in another run or round; in its answers,
+    unless ``differ`` is `anything`."""
     heads = {workload.name: workload for workload in head}
     return [
         first.name
@@ -50,8 +64,7 @@ def varying(
         if first.numerics == "reference" == heads.get(first.name, first).numerics
         and first.name in heads
         and (
-            differences(together(first, runs, head=False))
-            or differences(together(heads[first.name], runs, head=True))
+            differ(together(first, runs, head=False)) or differ(together(heads[first.name], runs, head=True))
         )
     ]
 
@@ -63,8 +76,8 @@ def needed_runs(names: Sequence[str], suite: Suite) -> int:
 
 
 def with_all_runs(arms: Arms, record: AbRecord) -> Arms:
-    """Both arms, varying workloads with all of their runs."""
-    names = varying(arms[0].workloads, arms[1].workloads, record.answers)
+    """Both arms, workloads that vary in anything with all of their runs."""
+    names = varying(arms[0].workloads, arms[1].workloads, record.answers, anything)
 
     def arm(run: RunRecord, *, head: bool) -> RunRecord:
         workloads = [

@@ -49,11 +49,12 @@ def settled(rows: Sequence[Row], pairs: Sequence[Pair], policy: Policy, suite_di
 
     Rows with a rule on lengths, finish reasons, logprobs or quality are tested, together at ``NOISE``. Other
     exact rows stand where they repeat themselves or lie within their tolerance in every round, and are
-    inconclusive otherwise: never regressed.
+    inconclusive otherwise: never regressed. So are counters that vary although the answers do not.
     """
-    varying = {name: Varying.of(old, new) for name, old, new in pairs if variation(old) or variation(new)}
+    arms = {name: Varying.of(old, new) for name, old, new in pairs if _exact(old) and _exact(new)}
+    varying = {name for name, both in arms.items() if variation(both.old) or variation(both.new)}
     once = {name for name, old, new in pairs if _seen_once(old, new)}
-    tests = sum(count_tests(name, bool(arms.new.quality), policy) for name, arms in varying.items())
+    tests = sum(count_tests(name, bool(arms[name].new.quality), policy) for name in varying)
     found = []
     for row in rows:
         spec, rule = METRICS.get(row.metric), rule_for(policy, row.workload, row.metric)
@@ -61,9 +62,9 @@ def settled(rows: Sequence[Row], pairs: Sequence[Pair], policy: Policy, suite_di
             found.append(row)
         elif row.workload in varying:
             seed = hashlib.sha256(f"{suite_digest}/{row.workload}/{row.metric}".encode()).digest()
-            found.append(
-                _settle(row, spec, rule, varying[row.workload], tests, int.from_bytes(seed[:8], "big"))
-            )
+            found.append(_settle(row, spec, rule, arms[row.workload], tests, int.from_bytes(seed[:8], "big")))
+        elif row.workload in arms and _counts_otherwise(row.metric, arms[row.workload]):
+            found.append(_unless_varying(row, spec, rule, arms[row.workload]))
         elif row.workload in once and row.metric in TESTED and row.state is State.REGRESSED:
             found.append(row.model_copy(update={"detail": (*row.detail, ONCE)}))
         else:
@@ -125,6 +126,16 @@ def _beyond_own_limit(spec: MetricSpec, rule: Rule, row: Row) -> bool:
         return False
     above = rule.max is not None and row.head > rule.max
     return above or (rule.min is not None and row.head < rule.min)
+
+
+def _exact(facts: WorkloadFacts) -> bool:
+    """Native numerics vary with what shares a batch: there only times are judged by their noise."""
+    return facts.numerics == "reference"
+
+
+def _counts_otherwise(metric: str, both: Varying) -> bool:
+    """Does the number differ between rounds of one arm, although the answers repeat themselves?"""
+    return any(len(set(_per_round(facts, metric))) > 1 for facts in (both.old, both.new))
 
 
 def _per_round(facts: WorkloadFacts, metric: str) -> tuple[float, ...]:

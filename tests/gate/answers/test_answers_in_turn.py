@@ -37,6 +37,8 @@ class Lab:
     constant: tuple[Role, ...] = ()
     """Arms whose processes all draw the same numbers: they repeat themselves."""
     scores: bool = True
+    counts: bool = False
+    """Do the engine's counters vary, whatever the answers do?"""
     now: int = 0
     started: list[Role] = field(default_factory=list)
 
@@ -79,7 +81,8 @@ class Arm:
     def exact(self, name: str, forced: dict[str, list[int]]) -> WorkloadRecord:
         engine = self.lab.head if self.role == "head" else self.lab.base
         draw = np.random.default_rng([self.seed, 1])
-        rounds = [engine.round(draw) for _ in range(self.lab.rounds)]
+        counted = [10 * len(self.lab.started) if self.lab.counts else 0] * self.lab.rounds
+        rounds = [engine.round(draw, counters=counters) for counters in counted]
         return workload(rounds, engine.scores(draw, forced if self.lab.scores else {}))
 
     def close(self) -> None:
@@ -246,3 +249,14 @@ def test_runs_of_a_workload_that_head_no_longer_has_are_not_judged() -> None:
         }
     )
     assert judge_ab(changed, suite(SCORED)).outcome is not Outcome.REGRESSED
+
+
+def test_counters_that_vary_although_the_answers_do_not_are_inconclusive_and_no_other_row_is() -> None:
+    lab = Lab(Engine(), Engine(), constant=("base", "again", "head"), counts=True)
+    policy = {"completion_tokens": {"equal": True}, "steps": {"equal": True}}
+    found = judge_ab(lab.measured(judged_by=suite(policy)), suite(policy))
+    assert lab.started == ["base", "head", "again"]
+    assert states(found, ("completion_tokens", "steps")) == [State.PASS, State.INCONCLUSIVE]
+    assert (
+        row_of(found, "steps").reason == "the target does not repeat itself: base 110 to 130, head 120 steps"
+    )
