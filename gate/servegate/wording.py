@@ -6,10 +6,18 @@ import math
 
 
 def amount(value: float, unit: str) -> str:
-    """``1,657 tokens``, ``12.3 ms``, ``4 %`` of a share."""
+    """``1,657 tokens``, ``12.3 ms``, ``4 %`` of a share, ``0.02 USD per 1,000 requests``."""
     if unit == "share":
         return f"{number(value * 100)} %"
-    return f"{number(value)} {unit}"
+    scale, unit = of_thousands(unit)
+    return f"{number(value / scale)} {unit}"
+
+
+def of_thousands(unit: str) -> tuple[float, str]:
+    """What to divide by and the unit to print: one request costs too little to read."""
+    if unit.endswith(" per request"):
+        return 1e-3, unit.removesuffix("per request") + "per 1,000 requests"
+    return 1.0, unit
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servegate.verdict import Row
-from servegate.wording import number as number
+from servegate.wording import number, of_thousands
 
 _NS_PER = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
@@ -74,13 +74,13 @@ def _direction_words(row: Row) -> tuple[str, str]:
 
 
 def _scale(numbers: list[float], unit: str) -> tuple[float, str]:
-    """What to divide by and the unit to print: durations move to the unit that reads best."""
+    """What to divide by and the unit to print: durations and costs move to the unit that reads best."""
     if unit == "share":
         return 0.01, "%"
     per = _NS_PER.get(unit)
     largest = max((abs(n) for n in numbers), default=0.0)
     if per is None or largest == 0:
-        return 1.0, unit
+        return of_thousands(unit)
     for size, name in _SCALES:
         if largest * per >= size:
             return size / per, name
@@ -93,6 +93,12 @@ def _value(amount: float | str | None, scale: float, unit: str, digits: int) -> 
     if isinstance(amount, str):
         return amount
     shown = number(amount / scale, digits)
-    if shown == "1" and unit.endswith("s") and unit not in _NS_PER and "/" not in unit:
+    if (
+        shown == "1"
+        and unit.endswith("s")
+        and unit not in _NS_PER
+        and "/" not in unit
+        and " per " not in unit
+    ):
         unit = unit[:-1]
     return f"{shown} {unit}".rstrip()

@@ -301,7 +301,7 @@ def test_a_longer_prompt_is_not_hidden_by_shorter_answers() -> None:
     assert row.tolerance == "+3 %"
     assert result.outcome is Outcome.REGRESSED
     explained = what_would_change_it(row, rule_of(row, suite({"cost_per_request": {"change": "3%"}}).policy))
-    assert explained == "a head of at most 0.06695 USD per request"
+    assert explained == "a head of at most 66.95 USD per 1,000 requests"
 
 
 def test_cost_has_no_second_row_without_a_change_of_length_or_a_rule_about_change() -> None:

@@ -17,8 +17,7 @@ from servegate.render.escape import clean
 from servegate.render.html.axis import evenly
 from servegate.render.html.data import Side, Workload
 from servegate.render.html.figure import COLOURS, Chart, Plot, Role, Sheet
-from servegate.render.words import number
-from servegate.wording import count
+from servegate.wording import count, number
 
 SHOWN_PROMPTS: Final = 6
 """Logprob charts of a workload."""

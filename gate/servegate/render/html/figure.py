@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from servegate.render.escape import clean
 from servegate.render.html.axis import ends, ticks
 from servegate.render.html.svg import ROOT, inline
-from servegate.render.words import number
+from servegate.wording import number
 
 Role = Literal["text", "faint", "rule", "panel", "base", "head", "bad", "good", "warn", "allowed"]
 Mark = Literal["dot", "curve", "tick", "lane"]

@@ -18,8 +18,8 @@ from servegate.render.escape import clean
 from servegate.render.html.axis import evenly
 from servegate.render.html.data import Side, Workload
 from servegate.render.html.figure import Chart, Mark, Plot, Sheet
-from servegate.render.words import number, value
-from servegate.wording import count
+from servegate.render.words import value
+from servegate.wording import count, number
 
 Arm = Literal["base", "head"]
 
