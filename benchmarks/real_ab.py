@@ -250,15 +250,16 @@ def _line(case: Case, runs: Sequence[Run]) -> str:
         return f"| {case.name} | {wanted} | not run | | | | | |"
     found = [run for run in runs if run.outcome != "no verdict"]
     right = sum(case.row in run.regressed if case.row else not run.regressed for run in found)
-    launches = sorted(run.launches for run in found) or [0]
+    undecided = sum(case.row in run.inconclusive for run in found)
+    launches = sorted({run.launches for run in found}) or [0]
     cells = (
         case.name,
         wanted,
         str(len(runs)),
-        f"{right} of {len(runs)}",
+        f"{right} of {len(runs)}" + (f", {undecided} inconclusive" if undecided else ""),
         _counted(row for run in found for row in {*run.regressed} - {case.row}),
         _counted(run.outcome for run in runs),
-        f"{launches[0]} to {launches[-1]}",
+        " to ".join(map(str, launches if len(launches) < 2 else (launches[0], launches[-1]))),
         runs[-1].said,
     )
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
