@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from servegate.answers.settle import settled
+from servegate.answers.settle import seen_once, settled
 from servegate.baseline import Baseline
 from servegate.comparability import no_timings_of_this_machine, obstacle, same_load, unless_contended
 from servegate.errors import UsageError
@@ -93,7 +93,7 @@ class _Comparing:
             suite=self.head.suite,
             rows=tuple(rows),
             environment=tuple(environment(self.base, self.head)),
-            notes=tuple(notes(self.base, self.head)),
+            notes=(*notes(self.base, self.head), *seen_once(rows, arms, self.head.fingerprint)),
             complete=self.head.complete and all(part.complete for part in self.parts),
         )
 

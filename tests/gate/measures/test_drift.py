@@ -28,10 +28,7 @@ def test_logprob_delta_is_the_worst_position_of_the_bases_own_completions() -> N
     assert worst.head == pytest.approx(0.05)
     assert worst.n_head == 4
     assert worst.state is State.REGRESSED
-    assert worst.detail == (
-        "worst at prompt 'a', token 1: base -0.2000000000, head -0.2500000000 nat",
-        ONCE,
-    )
+    assert worst.detail == ("worst at prompt 'a', token 1: base -0.2000000000, head -0.2500000000 nat",)
     assert row(comparison, "logprob_delta_mean").head == pytest.approx((0.05 + 0.01) / 4)
 
 
@@ -83,7 +80,16 @@ def test_finish_reasons_are_counted_by_prompt_and_shown_as_counts() -> None:
     head = record(behaviour(answer("a", [5], finish_reason="length"), answer("b", [6])))
     found = row(compared(base, head, {"finish_reasons": {"equal": True}}), "finish_reasons")
     assert (found.base, found.head, found.state) == ("stop 2", "length 1, stop 1", State.REGRESSED)
-    assert found.detail == ("prompt 'a': stop -> length", ONCE)
+    assert found.detail == ("prompt 'a': stop -> length",)
+
+
+def test_a_difference_on_a_target_that_was_asked_once_comes_with_how_to_find_out_whether_it_varies() -> None:
+    base, head = record(behaviour(answer("a", [5]))), record(behaviour(answer("a", [5, 6])))
+    rule = {"completion_tokens": {"equal": True}}
+    assert ONCE in compared(base, head, rule).notes
+    assert ONCE not in compared(base, base, rule).notes
+    own_engine = record(behaviour(answer("a", [5, 6])), served={"dtype.reference": "float64"})
+    assert ONCE not in compared(base, own_engine, rule).notes, "float64 repeats itself"
 
 
 def test_finish_reasons_of_native_workloads_are_compared_as_shares() -> None:
