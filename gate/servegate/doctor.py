@@ -37,6 +37,7 @@ def diagnose() -> tuple[Finding, ...]:
         _cpu(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}", _cpuinfo()),
         *(_package(name, _ENGINE) for name in ("torch", "tokenizers", "safetensors", "gguf")),
         _optional("huggingface_hub", "pip install 'servegate[hub]'", "fetches models by Hugging Face id"),
+        _optional("aiohttp", "pip install 'servegate[wire]'", "talks to servers"),
         _package("pytest", "pip install pytest"),
         _optional("pytest-benchmark", "pip install 'servegate[benchmark]'", "times functions in tests"),
         _gpu(machine["gpu"], machine["driver"]),

@@ -60,7 +60,7 @@ class AnswerFacts(Model):
 
 
 class ForcedFacts(Model):
-    """Teacher-forced logprobs of the base's completion under the head."""
+    """Teacher-forced logprobs of a completion: of the base's under head, of a server's own under itself."""
 
     completion_ids: tuple[Token, ...]
     logprobs: tuple[float, ...]

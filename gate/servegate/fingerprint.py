@@ -17,7 +17,8 @@ class Fingerprint(Model):
     """
 
     machine: dict[str, str]
-    """cpu, cores, memory, os, gpu, driver, device (what computed: cpu or the GPU's name), threads."""
+    """cpu, cores, memory, os, gpu, driver, device (what computed: cpu or the GPU's name), threads; server,
+    where it is another machine that serves."""
     software: dict[str, str]
     """engine ("servegate 0.1.0"), python, torch, numpy, cuda, cupy, kernels; ``none`` where none is used."""
     served: dict[str, str]
@@ -29,6 +30,8 @@ class Fingerprint(Model):
         readable = self.machine.get("gpu") or self.machine.get("cpu", "unknown")
         if readable in ("none", "unknown"):
             readable = self.machine.get("cpu", "unknown")
+        if readable == "unknown":
+            readable = self.machine.get("server", "unknown")
         slug = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:40].rstrip("-") or "unknown"
         canonical = json.dumps(self.machine, sort_keys=True, separators=(",", ":"))
         return f"{slug}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
+from pydantic import ValidationError
+
+from servegate.errors import UsageError
 from servegate.model import Model
 from servegate.suite.document import canonical_json
 from servegate.suite.loading import LoadedSuite, RenderedPrompt
 from servegate.suite.prompt_set import Message as Message
-from servegate.suite.schema import Sampling, Target, Workload
+from servegate.suite.schema import EmbeddedTarget, Sampling, Target, Workload
 
 
 class PlannedPrompt(Model):
@@ -137,6 +140,18 @@ def offered_load(workload: WorkloadPlan) -> dict[str, str]:
         "requests": str(len(workload.requests)),
     }
     return load if workload.max_tokens is None else {**load, "max_tokens": str(workload.max_tokens)}
+
+
+def at_url(plan: Plan, url: str) -> Plan:
+    """The plan for the same target at another URL. UsageError where the target has none, or it is none."""
+    target = plan.target
+    if isinstance(target, EmbeddedTarget):
+        raise UsageError(f"target.kind {target.kind!r} runs in the arm's own process: it has no URL")
+    try:
+        moved = type(target).model_validate({**target.model_dump(), "url": url})
+    except ValidationError as error:
+        raise UsageError(f"{url}: {error.errors()[0]['ctx']['error']}") from None
+    return plan.model_copy(update={"target": moved})
 
 
 def cut(request: PlannedRequest, most: int) -> PlannedRequest:

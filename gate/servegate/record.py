@@ -38,8 +38,8 @@ class Usage(Model):
     """Tokens as the engine meters them."""
 
     prompt_tokens: Count
-    cached_tokens: Count
-    """Prompt tokens served from the prefix cache."""
+    cached_tokens: Count | None
+    """Prompt tokens served from the prefix cache; None where the server does not tell."""
     completion_tokens: Count
     recomputed_tokens: Count = 0
     """Run again after a preemption; never billed."""
@@ -121,6 +121,8 @@ class ClientFacts(Model):
 
     max_lateness_ns: Nanoseconds = 0
     mean_lateness_ns: Nanoseconds = 0
+    starved_ns: Nanoseconds = 0
+    """Time that a client in a process of its own was ready to run and had no CPU: its stamps are late."""
 
 
 class RoundRecord(Model):

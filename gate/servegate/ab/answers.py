@@ -44,7 +44,7 @@ def anything(workload: WorkloadRecord) -> bool:
     counted = []
     for round_ in workload.rounds:
         usages = [request.usage for request in round_.requests if request.usage is not None]
-        spared = [(usage.prompt_tokens, usage.cached_tokens, usage.recomputed_tokens) for usage in usages]
+        spared = [(u.prompt_tokens, u.cached_tokens or 0, u.recomputed_tokens) for u in usages]
         counted.append((round_.counters, [sum(column) for column in zip(*spared, strict=True)]))
     return bool(differences(workload)) or any(count != counted[0] for count in counted)
 

@@ -45,7 +45,7 @@ def late_client(launches: Sequence[LaunchRecord], workload: str) -> str | None:
     """Why the timed rows of the workload say nothing of the engine, or None.
 
     Lateness is actual minus scheduled send, summed over all requests of an arm and held against the sum of
-    their times to first token.
+    their times to first token. A client beside a server is also late in reading, where it waits for a CPU.
     """
     for role in ("base", "head"):
         late, waited = _lateness(launches, workload, role)
@@ -53,6 +53,12 @@ def late_client(launches: Sequence[LaunchRecord], workload: str) -> str | None:
             return (
                 f"client too slow: {percent(late / waited)} of the time to first token on {role} is its own"
             )
+        rounds = [block.round for launch in launches for block in launch.rounds(role, workload)]
+        starved, wall = (
+            sum(ns) for ns in zip(*((r.client.starved_ns, r.wall_ns) for r in rounds), strict=True)
+        )
+        if starved > MOST_LATENESS * wall:
+            return f"client too slow: on {role} it waited for a CPU {percent(starved / wall)} of the time"
     return None
 
 

@@ -54,7 +54,7 @@ def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
         answers.by_run(facts(run, suite), own, record) for run, own in zip(runs, first, strict=True)
     )
     compared = compare(base, head, suite, allow_same=True, in_turn=True)
-    judging = _Judging(record.launches, record.planned_launches, suite)
+    judging = _Judging(record.launches, record.planned_launches, suite, restarted=record.restarted)
     rows: list[Row] = []
     for row in compared.rows:
         rows.append(judging.row(row, base, head))
@@ -75,9 +75,19 @@ def compare_arms(record: AbRecord, suite: Suite) -> Comparison:
 
 
 def is_decided(
-    launches: Sequence[LaunchRecord], planned: int, suite: Suite, workloads: Sequence[str]
+    launches: Sequence[LaunchRecord],
+    planned: int,
+    suite: Suite,
+    workloads: Sequence[str],
+    *,
+    restarted: bool = True,
 ) -> bool:
-    """Is every timed row that gates decided, or past help by more launches?"""
+    """Is every timed row that gates decided, or past help by more launches?
+
+    Servers that no launch restarts are looked at once, at the end: theirs is one launch, however long.
+    """
+    if not restarted:
+        return False
     judging = _Judging(launches, planned, suite)
     return all(
         judging.is_settled(workload, spec, rule)
@@ -121,8 +131,10 @@ def head_run(record: AbRecord) -> RunRecord:
 class _Judging:
     """The evidence of one run, computed once for each workload and metric."""
 
-    def __init__(self, launches: Sequence[LaunchRecord], planned: int, suite: Suite) -> None:
-        self._launches, self._suite = launches, suite
+    def __init__(
+        self, launches: Sequence[LaunchRecord], planned: int, suite: Suite, *, restarted: bool = True
+    ) -> None:
+        self._launches, self._suite, self._restarted = launches, suite, restarted
         timed = sorted({block.workload for launch in launches for block in launch.blocks})
         self._rounds = {name: Rounds(launches, name, suite.prices) for name in timed}
         self._matched = {name: lengths.matched(launches, name) for name in timed}
@@ -136,7 +148,7 @@ class _Judging:
             for name in timed
             for spec, _ in gating(suite, name)
         )
-        self.plan = Plan(rows=max(rows, 1), launches=max(planned, len(launches), 1))
+        self.plan = Plan(rows=max(rows, 1), launches=max(planned, len(launches), 1) if restarted else 1)
 
     def decision(
         self, workload: str, spec: MetricSpec, rule: Rule, *, rounds: Rounds | None = None
@@ -146,7 +158,7 @@ class _Judging:
             rounds = self._rounds.get(workload)
         if rounds is None:
             raise InvalidSamplesError("nothing was timed")
-        series = rounds.series(spec)
+        series = rounds.series(spec) if self._restarted else rounds.series(spec).as_one_launch()
         limit = limit_of(spec, rule, median(v for launch in series.values["base"] for v in launch))
         floor = noise_floor(series.same, limit, self.plan)
         found = decide(series.pairs, limit, self.plan, series.same)

@@ -42,6 +42,8 @@ class Place:
     suite: Path
     pythonpath: tuple[Path, ...] = ()
     """Before everything that is installed: the arm's own commit of a project that is itself the engine."""
+    url: str | None = None
+    """Of the arm's server, in place of the one in its suite."""
 
     def environment(self) -> dict[str, str]:
         inherited = os.environ.get("PYTHONPATH")
@@ -101,7 +103,7 @@ class WorkerArm:
             self._process.wait()
 
     def _open(self) -> Opened:
-        answer = self._ask("open", suite=str(self._place.suite))
+        answer = self._ask("open", suite=str(self._place.suite), url=self._place.url)
         if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
             raise UsageError(
                 f"{self._place.arm}: its servegate speaks another protocol than this one; give both arms a "

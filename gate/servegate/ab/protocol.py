@@ -2,8 +2,8 @@
 
 ::
 
-    -> {"do": "open", "suite": "a/servegate.yaml"}
-    <- {"answer": {"protocol": 1, ...}}
+    -> {"do": "open", "suite": "a/servegate.yaml", "url": null}      a URL in place of the suite's own
+    <- {"answer": {"protocol": 2, ...}}
     -> {"do": "exact", "workload": "behaviour", "forced": {"refund": [5, 7, ...]}}
     <- {"progress": {"stage": ..., "done": 3, "total": 8}}          any number of these, then
     <- {"answer": <WorkloadRecord>}
@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 from servegate.model import Model
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 
 class TimedWorkload(Model):
@@ -37,7 +37,7 @@ class TimedWorkload(Model):
 class Opened(Model):
     """The arm's suite, read and planned."""
 
-    protocol: Literal[1]
+    protocol: Literal[2]
     suite: str
     suite_digest: str
     prompt_set_digest: str

@@ -31,7 +31,8 @@ class BlockRecord(Model):
     role: Role
     workload: str
     round: RoundRecord
-    load: MachineLoad
+    load: MachineLoad | None
+    """None where a server gave the round: its work would count as that of others."""
 
 
 class LaunchRecord(Model):
@@ -73,6 +74,8 @@ class AbRecord(Model):
     answers: tuple[AnswerRun, ...] = ()
     """In the order in which they ran: base's A/A run first, and many where answers vary from run to run."""
     ended: End
+    restarted: bool = True
+    """False where base and head are two servers that ran already: a launch restarts the clients alone."""
     notes: tuple[str, ...] = ()
     """What was said of the arms before they ran, such as which policy edits do not count."""
 

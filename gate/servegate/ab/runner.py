@@ -200,8 +200,9 @@ class _Run:
         finish = self._meter(arm.pid)
         record = arm.round(workload)
         load = finish()
+        round_ = self._shell(role, record)
         return BlockRecord(
-            block=block, role=role, workload=workload, round=self._shell(role, record), load=load
+            block=block, role=role, workload=workload, round=round_, load=load if round_.load else None
         )
 
     def _shell(self, role: Role, record: WorkloadRecord) -> RoundRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from servegate.ab.record import BlockRecord, LaunchRecord
@@ -29,6 +29,10 @@ class Series:
     """Head against base."""
     same: tuple[Launch, ...]
     """Base against base."""
+
+    def as_one_launch(self) -> Series:
+        """The same blocks, where no launch restarted what is measured: they share the luck of one start."""
+        return replace(self, pairs=_joined(self.pairs), same=_joined(self.same))
 
 
 class Rounds:
@@ -103,6 +107,12 @@ class Rounds:
         return self._contexts[key]
 
 
+def _joined(launches: Sequence[Launch]) -> tuple[Launch, ...]:
+    ratios = tuple(ratio for launch in launches for ratio in launch.log_ratios)
+    marks = tuple(mark for launch in launches for mark in launch.contended)
+    return (Launch(ratios, head_first=False, contended=marks),)
+
+
 def as_workload(name: str, rounds: Sequence[RoundRecord]) -> WorkloadRecord:
     return WorkloadRecord(name=name, kind="closed", numerics="native", offered={}, rounds=tuple(rounds))
 
@@ -121,4 +131,5 @@ def _cuts(rounds: int, needed: int) -> list[tuple[int, int]]:
 
 
 def _marked(base: list[BlockRecord], other: list[BlockRecord], start: int, stop: int) -> bool:
-    return any(is_contended(block.load) for block in (*base[start:stop], *other[start:stop]))
+    blocks = (*base[start:stop], *other[start:stop])
+    return any(block.load is not None and is_contended(block.load) for block in blocks)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from servegate.ab.again import Again, measure_again
 from servegate.ab.judging import head_run, is_decided, judge_ab
@@ -35,6 +36,11 @@ from servegate.targets.base import Progress
 from servegate.temporary import owned_folder
 from servegate.verdict import Verdict
 
+_TWO_SERVERS: Final = (
+    "base is at {}, head at {}: no launch restarted these servers, so theirs count as one launch, whose luck "
+    "is assumed and not measured"
+)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -42,10 +48,13 @@ class Request:
 
     suite: Path
     base: str | None
-    """A commit, branch or tag; None where the arms differ in their interpreters alone."""
+    """A commit, branch or tag; None where the arms differ in their interpreters or servers alone."""
     budget: Budget
     base_python: str | None
     head_python: str | None
+    base_url: str | None
+    head_url: str | None
+    """Of an arm's server, in place of the one in its suite."""
     pythonpath: tuple[str, ...]
     """Relative to each arm's tree."""
     out: Path
@@ -89,8 +98,14 @@ def run(request: Request, progress: Progress) -> Result:
     """
     require_writable(request.out)
     with _sides(request) as sides, owned_folder("logs") as logs:
-        base_suite = load_suite(sides.base.suite).suite
-        notes = (*sides.notes, *edits(base_suite, load_suite(sides.head.suite).suite))
+        base_suite, head_suite = load_suite(sides.base.suite).suite, load_suite(sides.head.suite).suite
+        urls = _url(sides.base, base_suite), _url(sides.head, head_suite)
+        restarted = urls[0] == urls[1]
+        notes = (
+            *sides.notes,
+            *([] if restarted else [_TWO_SERVERS.format(*(url or "no URL" for url in urls))]),
+            *edits(base_suite, head_suite),
+        )
         base = _exact(sides.base, {}, logs, progress)
         head = _exact(sides.head, _completions(base, base_suite), logs, progress)
         timed, told = _in_both(base.opened, head.opened)
@@ -98,7 +113,7 @@ def run(request: Request, progress: Progress) -> Result:
         most = request.budget.ns // 2 if timed else request.budget.ns
         again = _again(base, head, base_suite, sides, most, logs, progress)
         budget = replace(request.budget, ns=request.budget.ns - min(again.pairs_ns, most))
-        part = _timed(timed, sides, base_suite, budget, logs, progress)
+        part = _timed(timed, sides, base_suite, budget, logs, progress, restarted=restarted)
     record = AbRecord(
         base=_run_record(base, part, "base", sides.commits[0]),
         head=_run_record(head, part, "head", sides.commits[1]),
@@ -107,6 +122,7 @@ def run(request: Request, progress: Progress) -> Result:
         launches=tuple(part.launches),
         answers=again.runs,
         ended=part.ended,
+        restarted=restarted,
         notes=(*notes, *told),
     )
     record = without_secrets(record, Secrets.of(os.environ))
@@ -129,16 +145,20 @@ def _sides(request: Request) -> Iterator[_Sides]:
         python=request.head_python or sys.executable,
         directory=Path.cwd(),
         suite=suite,
+        url=request.head_url,
         pythonpath=_paths(root_of(suite.parent) or Path.cwd(), request.pythonpath),
     )
-    base = replace(head, arm="base", python=request.base_python or sys.executable)
+    base = replace(head, arm="base", python=request.base_python or sys.executable, url=request.base_url)
     head_commit = commit_of(suite.parent)
+    interpreters = request.base_python or request.head_python
+    apart = ("base and head differ in their interpreters",) if interpreters else ()
     if request.base is None:
-        yield _Sides(base, head, (head_commit, head_commit), ("base and head differ in their interpreters",))
+        yield _Sides(base, head, (head_commit, head_commit), apart)
         return
     found = find_base(suite.parent, request.base)
-    notes = [f"base is {found.said}"]
-    if head_commit is not None and found.sha == head_commit.sha and not head_commit.dirty:
+    notes = [f"base is {found.said}", *apart]
+    alike = not apart and base.url == head.url
+    if alike and head_commit is not None and found.sha == head_commit.sha and not head_commit.dirty:
         notes.append("head is the same commit without changes: this run shows the noise of this machine")
     with ExitStack() as stack:
         tree = stack.enter_context(worktree(found.root, found.sha))
@@ -156,6 +176,11 @@ def _sides(request: Request) -> Iterator[_Sides]:
             pythonpath=_paths(tree, request.pythonpath),
         )
         yield _Sides(base, head, (Commit(sha=found.sha), head_commit), tuple(notes))
+
+
+def _url(place: Place, suite: Suite) -> str | None:
+    """Of the arm's server; None where the engine runs in the arm's own process."""
+    return place.url or (suite.target.url if suite.target.kind == "vllm" else None)
 
 
 def _paths(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
@@ -222,6 +247,8 @@ def _timed(
     budget: Budget,
     logs: Path,
     progress: Progress,
+    *,
+    restarted: bool,
 ) -> TimedPart:
     names = [workload.name for workload in workloads]
 
@@ -231,7 +258,7 @@ def _timed(
     return run_timed(
         workloads,
         start,
-        lambda launches, planned: is_decided(launches, planned, suite, names),
+        lambda launches, planned: is_decided(launches, planned, suite, names, restarted=restarted),
         time.perf_counter_ns,
         system_meter,
         budget,

@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 from servegate.ab.protocol import PROTOCOL, Failed, Opened, TimedWorkload
 from servegate.errors import ExitCode, ServegateError, UsageError
 from servegate.fingerprint import Fingerprint
-from servegate.plan import ForcedCompletion, WorkloadPlan, cut, make_plan
+from servegate.plan import ForcedCompletion, WorkloadPlan, at_url, cut, make_plan
 from servegate.record import WorkloadRecord
 from servegate.series import PACK
 from servegate.suite.loading import LoadedSuite, load_suite
@@ -30,9 +30,11 @@ WARM_UP_TOKENS: Final = 8
 class Arm:
     """One suite on one target, ready to run a round of any of its workloads."""
 
-    def __init__(self, suite: Path, progress: Progress) -> None:
+    def __init__(self, suite: Path, url: str | None, progress: Progress) -> None:
         self._loaded: LoadedSuite = load_suite(suite)
         self._plan = make_plan(self._loaded)
+        if url is not None:
+            self._plan = at_url(self._plan, url)
         self._target: Target = open_target(self._plan)
         self._progress = progress
 
@@ -91,7 +93,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         do = command["do"]
         try:
             if do == "open":
-                arm = Arm(Path(command["suite"]), _every_second(send))
+                arm = Arm(Path(command["suite"]), command["url"], _every_second(send))
                 answer: Any = arm.opened()
             elif arm is None:
                 raise UsageError("the first command must be 'open'")

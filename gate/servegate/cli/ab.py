@@ -42,6 +42,8 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> int:
 )
 @click.option("--base-python", metavar="FILE", help="Interpreter of the base arm: another engine version.")
 @click.option("--head-python", metavar="FILE", help="Interpreter of the head arm.")
+@click.option("--base-url", metavar="URL", help="Server of the base arm, in place of its suite's target.url.")
+@click.option("--head-url", metavar="URL", help="Server of the head arm.")
 @click.option(
     "--pythonpath",
     metavar="DIR:DIR",
@@ -65,6 +67,8 @@ def ab(
     launches: int | None,
     base_python: str | None,
     head_python: str | None,
+    base_url: str | None,
+    head_url: str | None,
     pythonpath: str | None,
     out: Path,
     history: Path | None,
@@ -73,8 +77,8 @@ def ab(
 ) -> int:
     """Measure base and head of SUITE in turn on this machine, and judge.
 
-    Base is a commit (--base), another interpreter (--base-python), or both. Each arm is a process of its own;
-    the checkout is left as it is. A target behind a URL cannot be an arm yet.
+    Base is a commit (--base), another interpreter (--base-python), another server (--base-url), or several of
+    these. Each arm is a process of its own; the checkout is left as it is.
     """
     from servegate.ab.runner import Budget
     from servegate.ab.session import Request, run
@@ -82,14 +86,16 @@ def ab(
     from servegate.render.terminal import Next
     from servegate.signals import ending_in_order
 
-    if base is None and base_python is None and head_python is None:
-        raise click.UsageError("say what to compare with: --base REF, or another --base-python")
+    if not any((base, base_python, head_python, base_url, head_url)):
+        raise click.UsageError("say what to compare with: --base REF, or another --base-python or --base-url")
     request = Request(
         suite=suite,
         base=base,
         budget=Budget(budget, launches),
         base_python=base_python,
         head_python=head_python,
+        base_url=base_url,
+        head_url=head_url,
         pythonpath=tuple(pythonpath.split(":")) if pythonpath else (),
         out=out,
     )

@@ -66,13 +66,19 @@ def unstable_prompts(workload: WorkloadRecord, context: Context) -> Sample | Non
     return Sample(value=float(sum(len(set(answers)) > 1 for answers in repeated)), n=len(repeated))
 
 
-def from_usage(of: Callable[[Usage], int]) -> Measure:
-    """Total over one round of a number that the engine meters by request; mean over several rounds."""
+def from_usage(of: Callable[[Usage], int | None]) -> Measure:
+    """Total over one round of a number that the engine meters by request; mean over several rounds.
+
+    None where it meters some request without that number.
+    """
+
+    def metered(request: RequestRecord) -> int | None:
+        return of(request.usage) if request.usage is not None else None
 
     def measure(workload: WorkloadRecord, context: Context) -> Sample | None:
-        if not has_usage(context.answers):
+        if any(metered(request) is None for request in context.answers):
             return None
-        return _per_round_total(context, lambda r: of(r.usage) if r.usage is not None else 0)
+        return _per_round_total(context, lambda request: metered(request) or 0)
 
     return measure
 

@@ -32,8 +32,11 @@ def cost_per_request(workload: WorkloadRecord, context: Context) -> Sample | Non
 
 
 def token_price(usage: Usage, prices: TokenPrices) -> float:
-    """Of one attempt. Cached tokens never exceed prompt tokens, whatever the engine claims."""
-    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    """Of one attempt. Cached tokens never exceed prompt tokens, whatever the engine claims.
+
+    Where it does not tell them, all of the prompt has its full price: never too cheap.
+    """
+    cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
     computed = usage.prompt_tokens - cached
     total = computed * prices.prompt + cached * prices.cached + usage.completion_tokens * prices.completion
     return total / prices.per

@@ -53,14 +53,19 @@ def logprob_delta_mean(base: WorkloadFacts, head: WorkloadFacts, matching: Match
 
 
 def scored(base: WorkloadFacts, head: WorkloadFacts, matching: Matching) -> Iterator[Scored]:
-    """Each matched prompt's logprobs on the same tokens, as both arms gave them."""
+    """Each matched prompt's logprobs on the same tokens, as both arms gave them.
+
+    Scores of head are held against base's own scores where there are some: a server scores by other kernels
+    than it generates by, and the difference between the two is no change.
+    """
     for base_id, head_id in matching.pairs:
         b, h = base.prompts[base_id], head.prompts[head_id]
-        forced = head.forced.get(head_id) or head.forced.get(base_id)
-        if not b.logprobs:
+        own, forced = base.forced.get(base_id), head.forced.get(head_id) or head.forced.get(base_id)
+        before = own.logprobs if own is not None and own.completion_ids == b.completion_ids else b.logprobs
+        if before and forced is not None and forced.completion_ids == b.completion_ids:
+            yield Scored(base_id, np.array(before), np.array(forced.logprobs), forced=True)
             continue
-        if forced is not None and forced.completion_ids == b.completion_ids:
-            yield Scored(base_id, np.array(b.logprobs), np.array(forced.logprobs), forced=True)
+        if not b.logprobs:
             continue
         parts_at = first_difference(b.completion_ids, h.completion_ids)
         shared = len(b.completion_ids) if parts_at is None else parts_at

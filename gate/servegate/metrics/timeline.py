@@ -96,12 +96,17 @@ def timeline(round_: RoundRecord, answered: Sequence[RequestRecord]) -> Timeline
         tokens=_column(requests, completion_tokens),
         first_frame_tokens=tokens[first],
         largest_gap_ns=largest,
-        computed_prompt_tokens=_column(
-            requests, lambda r: r.usage.prompt_tokens - r.usage.cached_tokens if r.usage else -1
-        ),
+        computed_prompt_tokens=_column(requests, _computed_prompt_tokens),
         gap_ns=gap_ns[is_gap],
         gap_tokens=tokens[is_gap],
     )
+
+
+def _computed_prompt_tokens(request: RequestRecord) -> int:
+    usage = request.usage
+    if usage is None or usage.cached_tokens is None:
+        return -1
+    return usage.prompt_tokens - usage.cached_tokens
 
 
 def _column(requests: Sequence[RequestRecord], of: Callable[[RequestRecord], int]) -> Ints:

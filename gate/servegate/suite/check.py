@@ -29,6 +29,8 @@ _EXPECTED = {
     "date_from_datetime_inexact": "a date such as 2026-10-01",
 }
 
+_OF_A_KIND = ("union_tag_invalid", "union_tag_not_found")
+
 
 def check(model: type[M], document: Document) -> tuple[M | None, list[Fault]]:
     """The model, or every fault that its types find.
@@ -54,6 +56,8 @@ def require(model: type[M], document: Document) -> M:
 
 def _fault(item: dict[str, Any], model: type[Model], data: Any) -> Fault:
     key = _key(item["loc"], data, missing=item["type"] == "missing")
+    if item["type"] in _OF_A_KIND:  # told of the mapping, where it is its `kind` that is wrong
+        key = (*key, "kind")
     return Fault(key, _message(item, key, model))
 
 
@@ -73,8 +77,11 @@ def _message(item: dict[str, Any], key: KeyPath, model: type[Model]) -> str:
     kind, found = item["type"], item["input"]
     if kind == "extra_forbidden":
         return "unknown key" + did_you_mean(str(key[-1]), _known_keys(model, key[:-1]))
-    if kind == "missing":
+    if kind in ("missing", "union_tag_not_found"):
         return "is missing"
+    if kind == "union_tag_invalid":
+        tags = item["ctx"]["expected_tags"].replace(", ", " or ")
+        return f"{show(item['ctx']['tag'])} is not supported; supported: {tags}"
     if kind == "literal_error":
         return f"{show(found)} is not supported; supported: {item['ctx']['expected']}"
     if kind == "value_error":

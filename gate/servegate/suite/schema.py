@@ -6,8 +6,18 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from servegate.model import Model
 from servegate.units import Amount, Share
@@ -36,8 +46,40 @@ class EmbeddedTarget(Model):
     engine: EngineSettings = Field(EngineSettings(), description="how the engine serves")
 
 
-Target = EmbeddedTarget
-"""Becomes a union, told apart by ``kind``, with the second serving engine."""
+def _server_url(url: str) -> str:
+    """The server's root, whether or not the URL ends in the ``/v1`` that OpenAI's clients are given."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("is no URL such as http://localhost:8000")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("holds credentials; name the variable that holds them with api_key_env")
+    if parts.query or parts.fragment:
+        raise ValueError("is not the root of a server: it has a query or a fragment")
+    _ = parts.port  # raises ValueError where it is none
+    return url.rstrip("/").removesuffix("/v1")
+
+
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+
+
+class VllmTarget(Model):
+    """A server that runs already. What it serves, and how, is read from it."""
+
+    kind: Literal["vllm"] = Field(description="vllm: a running vLLM server, by its URL")
+    url: ServerUrl = Field(description="where it listens, such as http://localhost:8000")
+    model: str = Field(min_length=1, description="the name that it serves the model under")
+    api_key_env: str | None = Field(
+        None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="environment variable that holds its API key"
+    )
+    machine: str | None = Field(
+        None,
+        min_length=1,
+        description="names the hardware that serves, where it is not this machine's: timings of equal names "
+        "are compared; default: the URL's host",
+    )
+
+
+Target = Annotated[EmbeddedTarget | VllmTarget, Discriminator("kind")]
 
 
 class Sampling(Model):
@@ -108,7 +150,8 @@ class ClosedWorkload(Model):
     concurrency: int = Field(4, ge=1, description="clients; more than there are prompts is allowed")
     numerics: Literal["reference", "native"] = Field(
         "reference",
-        description="reference: float64, exact on every machine; native: what latency is measured on",
+        description="reference: what answers are compared on, float64 on the embedded engine and exact on "
+        "every machine; native: what latency is measured on",
     )
     repeat: int = Field(1, ge=1, description="measured rounds over the prompt set")
     warmup: int | None = Field(

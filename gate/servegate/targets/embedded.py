@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from servegate import __version__
-from servegate.errors import MeasurementError, UsageError
+from servegate.errors import UsageError
 from servegate.fingerprint import Fingerprint
 from servegate.machine import NONE, UNKNOWN, machine_facts
 from servegate.plan import (
@@ -21,7 +21,7 @@ from servegate.plan import (
     offered_load,
 )
 from servegate.record import ForcedScore, RoundRecord, WorkloadRecord
-from servegate.targets.base import Progress
+from servegate.targets.base import Progress, rounds_of, usable
 from servegate.targets.closed_loop import ClosedLoop
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class EmbeddedTarget:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        if plan.target.kind != "embedded":
+            raise ValueError(f"the plan is for a target of kind {plan.target.kind!r}")
+        self._plan, self._settings = plan, plan.target
         self._loaded: LoadedModel | None = None
         self._loaded_numerics: Numerics | None = None
         self._described: dict[Numerics, dict[str, str]] = {}
@@ -77,7 +79,7 @@ class EmbeddedTarget:
 
         described = next(iter(self._described.values()), {})
         absent = NONE if described else UNKNOWN
-        settings = self._plan.target.engine.model_dump(exclude={"threads"})
+        settings = self._settings.engine.model_dump(exclude={"threads"})
         sampling = self._plan.workloads[0].requests[0].sampling.model_dump(mode="json")
         return Fingerprint(
             machine={
@@ -91,7 +93,7 @@ class EmbeddedTarget:
                 **{name: described.get(name, absent) for name in ("torch", "cuda", "cupy", "kernels")},
             },
             served={
-                "model": self._plan.target.model,
+                "model": self._settings.model,
                 **self._digests,
                 **{f"dtype.{numerics}": facts["dtype"] for numerics, facts in self._described.items()},
                 "backend": described.get("backend", absent),
@@ -112,11 +114,7 @@ class EmbeddedTarget:
             engine, prompts = self._prepare(workload)
             total = len(workload.requests)
             rounds: list[RoundRecord] = []
-            for index in range(workload.warmup + workload.repeat):
-                warming = index < workload.warmup
-                number = index + 1 - (0 if warming else workload.warmup)
-                of = workload.warmup if warming else workload.repeat
-                stage = f"{workload.name}: {'warm-up' if warming else 'round'} {number} of {of}"
+            for stage, measured in rounds_of(workload):
                 done = 0
                 progress(stage, done, total)
                 loop = ClosedLoop(engine, workload, prompts)
@@ -124,8 +122,8 @@ class EmbeddedTarget:
                     if len(loop.records) != done:
                         done = len(loop.records)
                         progress(stage, done, total)
-                if not warming:
-                    rounds.append(_usable(loop.finished(), workload.name))
+                if measured:
+                    rounds.append(usable(loop.finished(), workload.name))
             return WorkloadRecord(
                 name=workload.name,
                 kind=workload.kind,
@@ -144,7 +142,7 @@ class EmbeddedTarget:
         from servegate_engine.engine import Engine
         from servegate_engine.loading import load_model
 
-        target = self._plan.target
+        target = self._settings
         config = EngineConfig(numerics=workload.numerics, **target.engine.model_dump())
         if self._loaded is None or self._loaded_numerics != workload.numerics:
             self._loaded = None  # free the other precision's weights first
@@ -234,13 +232,6 @@ def _must_fit(prompt_id: str, length: int, context: int, block_size: int, num_bl
             f"prompt {prompt_id!r} needs {needed} KV blocks of {block_size} tokens and the pool has "
             f"{num_blocks}: raise target.engine.num_blocks"
         )
-
-
-def _usable(record: RoundRecord, workload: str) -> RoundRecord:
-    errors: Sequence[str] = [request.error for request in record.requests if request.error]
-    if len(errors) == len(record.requests):
-        raise MeasurementError(f"workload {workload!r}: every request failed; the first: {errors[0]}")
-    return record
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from servegate.targets.base import Progress
 
 OPENED = {
     "answer": {
-        "protocol": 1,
+        "protocol": 2,
         "suite": "s",
         "suite_digest": "d",
         "prompt_set_digest": "p",
@@ -80,8 +80,8 @@ def test_an_error_of_the_arm_keeps_its_kind_and_says_which_arm(start: Start) -> 
         ("raise SystemExit('No module named numpy')", "ended with exit code 1: No module named numpy"),
         ("import os; os.kill(os.getpid(), 9)", "ended with exit code -9: it wrote nothing"),
         ("print('Loading weights', flush=True)", "answered b'Loading weights', which is no answer"),
-        (answering({"answer": {**OPENED["answer"], "protocol": 2}}), "speaks another protocol"),
-        (answering({"answer": {"protocol": 1}}), "no valid Opened: suite: Field required"),
+        (answering({"answer": {**OPENED["answer"], "protocol": 1}}), "speaks another protocol"),
+        (answering({"answer": {"protocol": 2}}), "no valid Opened: suite: Field required"),
     ],
 )
 def test_a_broken_arm_is_one_clear_line(start: Start, code: str, message: str) -> None:
@@ -138,7 +138,7 @@ def test_a_warm_up_round_cuts_every_completion_short(tmp_path: Path, monkeypatch
     (tmp_path / "prompts.yaml").write_text(PROMPTS)
     (tmp_path / "suite.yaml").write_text(SUITE)
     commands = [
-        {"do": "open", "suite": str(tmp_path / "suite.yaml")},
+        {"do": "open", "suite": str(tmp_path / "suite.yaml"), "url": None},
         {"do": "warm_up", "workload": "latency"},
         {"do": "round", "workload": "latency"},
     ]
@@ -150,7 +150,7 @@ def test_a_warm_up_round_cuts_every_completion_short(tmp_path: Path, monkeypatch
     ("command", "error"),
     [
         ({"do": "round", "workload": "latency"}, "the first command must be 'open'"),
-        ({"do": "open", "suite": "none.yaml"}, "none.yaml: no such file"),
+        ({"do": "open", "suite": "none.yaml", "url": None}, "none.yaml: no such file"),
         ({"do": "open"}, "KeyError: 'suite'"),
     ],
 )

@@ -33,8 +33,34 @@ from suites import SUITE, Write, changed, faults
         (", model: smollm2-135m", "", "3: target.model: is missing"),
         (
             "kind: embedded, model: smollm2-135m",
-            "kind: vllm, url: x",
-            "3: target.kind: 'vllm' is not supported; supported: 'embedded'",
+            "kind: triton, url: x",
+            "3: target.kind: 'triton' is not supported; supported: 'embedded' or 'vllm'",
+        ),
+        ("kind: embedded, model: smollm2-135m", "model: m", "3: target.kind: is missing"),
+        (
+            "kind: embedded, model: smollm2-135m",
+            "kind: vllm, model: m",
+            "3: target.url: is missing",
+        ),
+        (
+            "kind: embedded, model: smollm2-135m",
+            "kind: vllm, model: m, url: 'localhost:8000'",
+            "3: target.url: is no URL such as http://localhost:8000",
+        ),
+        (
+            "kind: embedded, model: smollm2-135m",
+            "kind: vllm, model: m, url: 'http://me:key@host'",
+            "3: target.url: holds credentials; name the variable that holds them with api_key_env",
+        ),
+        (
+            "kind: embedded, model: smollm2-135m",
+            "kind: vllm, model: m, url: 'http://host:99999'",
+            "3: target.url: Port out of range 0-65535",
+        ),
+        (
+            "kind: embedded, model: smollm2-135m",
+            "kind: vllm, model: m, url: 'http://host/v1?x=1'",
+            "3: target.url: is not the root of a server: it has a query or a fragment",
         ),
         (
             "kind: closed, numerics: native",

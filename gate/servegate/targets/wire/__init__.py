@@ -1,0 +1,1 @@
+"""HTTP and server-sent events: what every target behind a URL shares."""
