@@ -51,14 +51,13 @@ def late_client(launches: Sequence[LaunchRecord], workload: str) -> str | None:
         late, waited = _lateness(launches, workload, role)
         if waited > 0 and late > MOST_LATENESS * waited:
             return (
-                f"client too slow: {percent(late / waited)} of the time to first token on {role} is its own"
+                f"client too slow: {amount(late / waited, 'share')} of the time to first token on {role} is "
+                "its own"
             )
         rounds = [block.round for launch in launches for block in launch.rounds(role, workload)]
-        starved, wall = (
-            sum(ns) for ns in zip(*((r.client.starved_ns, r.wall_ns) for r in rounds), strict=True)
-        )
+        starved, wall = sum(r.client.starved_ns for r in rounds), sum(r.wall_ns for r in rounds)
         if starved > MOST_LATENESS * wall:
-            return f"client too slow: on {role} it waited for a CPU {percent(starved / wall)} of the time"
+            return f"client too slow: on {role} it waited for a CPU {amount(starved / wall, 'share')} of the time"
     return None
 
 

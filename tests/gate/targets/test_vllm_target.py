@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from vllm_server import MODEL, Behaviour, vllm_server
 
+from servegate.cli.main import exit_code
 from servegate.errors import MeasurementError, UsageError
+from servegate.files import read_record
 from servegate.plan import ForcedCompletion, Plan, at_url, make_plan
 from servegate.record import RequestRecord, WorkloadRecord
 from servegate.suite.loading import load_suite
@@ -214,6 +216,20 @@ def test_a_request_that_fails_is_a_failure_of_its_own_and_is_not_sent_again(
     assert len([body for body in server.bodies if body.get("stream")]) == 3
 
 
+def test_ctrl_c_in_the_middle_of_a_round_leaves_the_workloads_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with vllm_server(Behaviour(fails={'"max_tokens": 4': "interrupt"})) as server:
+        plan_for(tmp_path, server.url)
+        suite = tmp_path / "suite.yaml"
+        suite.write_text(suite.read_text().replace("numerics: native,", "numerics: native, max_tokens: 4,"))
+        assert exit_code(["run", str(suite), "--out", str(tmp_path / "record.json")]) != 0
+    record = read_record(tmp_path / "record.json")
+    assert not record.complete
+    assert [workload.name for workload in record.workloads] == ["behaviour"]
+    assert record.fingerprint.software["engine"] == "vllm 0.32.0"
+
+
 def test_a_round_in_which_everything_fails_is_no_measurement(tmp_path: Path) -> None:
     with vllm_server(Behaviour(fails={"?": "refuse"})) as server, pytest.raises(MeasurementError) as caught:
         measured(plan_for(tmp_path, server.url))
@@ -264,6 +280,13 @@ def test_the_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv("THE_KEY", "secret")
         assert by_id(measured(plan))["a"].error is None
     assert "secret" not in json.dumps(plan.model_dump(mode="json"))
+
+
+def test_the_suite_in_the_documentation_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "servers.md").read_text()
+    (tmp_path / "suite.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    (tmp_path / "prompts.yaml").write_text(PROMPTS)
+    assert load_suite(tmp_path / "suite.yaml").suite.target.model == "my-model"
 
 
 def test_a_plan_moves_to_another_url(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import threading
 import zlib
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,7 +35,7 @@ class Behaviour:
     key: str | None = None
     num_blocks: int = 128
     fails: dict[str, str] = field(default_factory=dict)
-    """Text in a prompt -> cut, error, refuse, hang_up."""
+    """Text in a prompt -> cut, error, refuse, hang_up; interrupt: Ctrl-C comes, and no answer."""
     preempts: int = 0
     """Added to the counter by each request."""
     version: str | None = "0.32.0"
@@ -49,6 +51,7 @@ class VllmServer:
     """Of all requests to generate, as they came."""
     preemptions: int = 0
     answered: int = 0
+    interrupted: bool = False
 
     def app(self) -> web.Application:
         app, root = web.Application(middlewares=[self._keyed]), self.behaviour.prefix
@@ -104,6 +107,11 @@ class VllmServer:
         if fault == "refuse":
             error = {"message": "the prompt is too long", "type": "BadRequestError", "code": 400}
             return web.json_response({"error": error}, status=400)
+        if fault == "interrupt":
+            if not self.interrupted:
+                self.interrupted = True
+                os.kill(os.getpid(), signal.SIGINT)  # handled by the main thread, where the client is
+            await asyncio.Event().wait()
         self.answered += 1
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
