@@ -1,13 +1,14 @@
 """How often the gate is wrong: its rules and the rules of its peers, on simulated noise of many kinds.
 
-    python benchmarks/calibrate.py            10,000 suites a noise model: what calibration.md shows
-    python benchmarks/calibrate.py --quick    100 suites a noise model: a look at the format
-    python benchmarks/calibrate.py --stored   the part on stored timings alone
+    python benchmarks/calibrate.py                  10,000 suites a noise model: what calibration.md shows
+    python benchmarks/calibrate.py --quick          100 suites a noise model: a look at the format
+    python benchmarks/calibrate.py --part stored    one part alone: in-turn, servers or stored
 
 A suite is six gating rows. Arms in turn are judged by `servegate.stats.paired.decide` after every second
 launch until the row is decided or the plan ends; rows are independent there, the worst case for a suite, but
-for the modes of a launch, which belong to the process and so to all its rows. Stored runs are judged once, by
-`servegate.stats.unpaired.decide`. The same seed gives the same tables.
+for the modes of a launch, which belong to the process and so to all its rows. Two servers are judged once,
+as one launch. Stored runs are judged once, by `servegate.stats.unpaired.decide`. The same seed gives the same
+tables.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 
-from calibration import paired, stored, stored_noise
+from calibration import paired, servers, stored, stored_noise
 from calibration.noise import CHANGES, LAUNCHES, MODELS, PAIRS, ROWS, SECOND_IS_FASTER
 from calibration.peers import peers
 from calibration.tables import Result, against_peers, no_change, power, wanted
@@ -36,13 +37,16 @@ def measure(number: int, seed: int, suites: int, rows: int, peer_suites: int) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description="Print the calibration tables of the timed verdict.")
     parser.add_argument("--quick", action="store_true", help="100 suites a noise model instead of 10,000")
-    parser.add_argument("--stored", action="store_true", help="only the part on stored timings")
+    parser.add_argument("--part", choices=["in-turn", "servers", "stored"], help="one part alone")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with ProcessPoolExecutor() as pool:
-        if not options.stored:
+        if options.part in (None, "in-turn"):
             in_turn(pool, options.quick, options.seed)
-        of_stored_runs(pool, 100 if options.quick else 10_000, options.seed)
+        if options.part in (None, "servers"):
+            of_servers(pool, 100 if options.quick else 2_000, options.seed)
+        if options.part in (None, "stored"):
+            of_stored_runs(pool, 100 if options.quick else 10_000, options.seed)
     return 0
 
 
@@ -75,6 +79,14 @@ def in_turn(pool: ProcessPoolExecutor, quick: bool, seed: int) -> None:
         " blocks of both arms: better data than the stored runs they usually compare.\n\n"
         f"{against_peers(results)}\n"
     )
+
+
+def of_servers(pool: ProcessPoolExecutor, suites: int, seed: int) -> None:
+    tasks = {
+        model.name: pool.submit(servers.measure, number, seed, suites, min(suites, 1_000))
+        for number, model in enumerate(servers.MODELS)
+    }
+    print(servers.report({name: task.result() for name, task in tasks.items()}, suites))
 
 
 def of_stored_runs(pool: ProcessPoolExecutor, suites: int, seed: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import noise, paired, peers, stored, stored_noise, tables
+from calibration import noise, paired, peers, servers, stored, stored_noise, tables
 
 from servegate.stats import interval, sequential, unpaired
 from servegate.stats.launches import Launch
@@ -111,6 +111,26 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     first, second = (next(noise.chunks(bistable, 5, 6, 0.1)).times for _ in range(2))
     assert np.array_equal(first, second)
     assert not np.array_equal(first, next(noise.chunks(bistable, 6, 6, 0.1)).times)
+
+
+@pytest.mark.parametrize("of", servers.MODELS, ids=[of.name.partition(",")[0] for of in servers.MODELS])
+def test_two_servers_that_nobody_restarts(of: servers.Servers) -> None:
+    """A start that picks a mode of its own cannot be told from a change: it is not restarted."""
+    alarms = servers.Judged(servers.judged(of, 3, 120, 0.0), {}).alarms
+    found = (servers.judged(of, 3, 60, 0.20) == "regressed").mean()
+    if of.start is servers.modes:
+        assert alarms > 0.05
+    else:
+        assert alarms == 0
+        assert found >= 0.9
+
+
+def test_without_the_assumed_luck_a_start_counts_as_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_p95 = next(of for of in servers.MODELS if of.name.startswith("a p95"))
+    at_the_limit = servers.judged(a_p95, 3, 300, 0.05)
+    monkeypatch.setattr(interval, "PRIOR_LAUNCH_SD", 0.0)
+    trusting = servers.judged(a_p95, 3, 300, 0.05)
+    assert (at_the_limit == "regressed").mean() <= 0.03 < (trusting == "regressed").mean()
 
 
 SEEN = [model for model in stored_noise.MODELS if model.name != stored_noise.UNSEEN]
