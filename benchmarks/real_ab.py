@@ -28,6 +28,7 @@ from typing import Final
 
 from servegate.machine import machine_facts
 from servegate.model import Model
+from servegate.stats.sequential import FIRST_CLAIM
 from servegate.verdict import State, Verdict
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -247,7 +248,7 @@ def _line(case: Case, runs: Sequence[Run]) -> str:
     """The case's row of the table."""
     wanted = case.row or "none"
     if not runs:
-        return f"| {case.name} | {wanted} | not run | | | | | |"
+        return f"| {case.name} | {wanted} | not run | | | | | | |"
     found = [run for run in runs if run.outcome != "no verdict"]
     right = sum(case.row in run.regressed if case.row else not run.regressed for run in found)
     undecided = sum(case.row in run.inconclusive for run in found)
@@ -260,6 +261,7 @@ def _line(case: Case, runs: Sequence[Run]) -> str:
         _counted(row for run in found for row in {*run.regressed} - {case.row}),
         _counted(run.outcome for run in runs),
         " to ".join(map(str, launches if len(launches) < 2 else (launches[0], launches[-1]))),
+        str(sum(run.launches >= FIRST_CLAIM for run in found)),
         runs[-1].said,
     )
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
@@ -280,8 +282,8 @@ def _report(runs: Sequence[Run]) -> str:
             f"budget {budgets}. Made by `python benchmarks/real_ab.py`.",
             "",
             "| case | row that must regress | runs | right | others regressed | outcomes | launches "
-            "| last headline |",
-            "| --- | --- | ---: | ---: | --- | --- | ---: | --- |",
+            f"| runs with {FIRST_CLAIM} or more | last headline |",
+            "| --- | --- | ---: | ---: | --- | --- | ---: | ---: | --- |",
             *(_line(case, [run for run in runs if run.case == case.name]) for case in CASES),
         ]
     )

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 SECTIONS = (
     ("Decode throughput, native numerics", ["decode_throughput.py"]),
     ("Engine overhead per step, the model stubbed", ["engine_overhead.py"]),
+    ("The client of a server, and how late it stamps", ["wire_client.py"]),
     ("`servegate compare`, two records of 10,000 requests × 200 tokens", ["compare_speed.py"]),
 )
 STARTS = (
