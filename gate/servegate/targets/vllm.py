@@ -45,13 +45,13 @@ class VllmTarget:
         self._settings = plan.target
         self._sampling = plan.workloads[0].requests[0].sampling
         self._key = _api_key(plan.target.api_key_env)
-        self._facts: vllm.Facts | None = None
+        self._facts: vllm.ServerFacts | None = None
         self._prompt_ids: dict[str, list[int]] = {}
         self._runner = asyncio.Runner()
 
     def fingerprint(self) -> Fingerprint:
         """What the server tells of itself; ``unknown`` where it does not, or was not reached yet."""
-        facts = self._facts or vllm.Facts(UNKNOWN, {"model": self._settings.model})
+        facts = self._facts or vllm.ServerFacts(UNKNOWN, {"model": self._settings.model})
         sampling = self._sampling.model_dump(mode="json")
         return Fingerprint(
             machine=_machine(self._settings.url, self._settings.machine),
@@ -101,12 +101,12 @@ class VllmTarget:
                 f"{url}: no server answers ({client.in_words(fault)}): start it, or correct target.url"
             ) from fault
 
-    async def _look(self) -> vllm.Facts:
+    async def _look(self) -> vllm.ServerFacts:
         url = self._settings.url
         async with client.session(url, self._key, 1) as opened:
             engine = vllm.version(*await _get(opened, "version"), url)
             served = vllm.served_model(*await _get(opened, "v1/models"), url, self._settings.model)
-            return vllm.Facts(engine, {**served, **vllm.cache_settings(await _metrics(opened))})
+            return vllm.ServerFacts(engine, {**served, **vllm.cache_settings(await _metrics(opened))})
 
     async def _round(self, workload: WorkloadPlan, ended: Ended) -> RoundRecord:
         logprobs = workload.numerics == "reference"

@@ -92,7 +92,17 @@ def test_the_kv_cache_is_read_from_the_metrics() -> None:
     assert vllm.preemptions(metrics) == 0
 
 
-@pytest.mark.parametrize("page", ["", "<html>no metrics</html>", "vllm:num_preemptions_total x"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        "<html>no metrics</html>",
+        "vllm:num_preemptions_total x",
+        "vllm:num_preemptions_total NaN",
+        "vllm:num_preemptions_total 1e300",
+        "vllm:num_preemptions_total -1",
+    ],
+)
 def test_a_page_that_is_no_metrics_tells_nothing(page: str) -> None:
     assert set(vllm.cache_settings(page).values()) == {"unknown"}
     assert vllm.preemptions(page) is None

@@ -20,6 +20,9 @@ from servegate.targets.wire.frames import NO_VALUE
 COMPLETIONS: Final = "v1/completions"
 CHAT: Final = "v1/chat/completions"
 
+MOST: Final = 2**40
+"""Of a counter: above this, or NaN, it counts nothing that could be kept."""
+
 _CACHE: Final = {
     "block_size": "block_size",
     "num_gpu_blocks": "num_blocks",
@@ -75,7 +78,7 @@ def scores(body: bytes, completion_ids: Sequence[int]) -> tuple[float, ...] | No
 
 
 @dataclass(frozen=True)
-class Facts:
+class ServerFacts:
     """What a server tells of itself. Names and values are those of a fingerprint."""
 
     engine: str
@@ -116,7 +119,7 @@ def cache_settings(metrics: str) -> dict[str, str]:
 def preemptions(metrics: str) -> int | None:
     """Since the server started, over all of its engines; None where it does not count them."""
     found = [value for name, _, value in _samples(metrics) if name == "vllm:num_preemptions_total"]
-    return int(sum(found)) if found else None
+    return int(sum(found)) if found and 0 <= sum(found) <= MOST else None
 
 
 def _samples(metrics: str) -> Iterator[tuple[str, dict[str, str], float]]:
