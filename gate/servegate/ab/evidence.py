@@ -57,7 +57,8 @@ def late_client(launches: Sequence[LaunchRecord], workload: str) -> str | None:
         rounds = [block.round for launch in launches for block in launch.rounds(role, workload)]
         starved, wall = sum(r.client.starved_ns for r in rounds), sum(r.wall_ns for r in rounds)
         if starved > MOST_LATENESS * wall:
-            return f"client too slow: on {role} it waited for a CPU {amount(starved / wall, 'share')} of the time"
+            share = amount(starved / wall, "share")
+            return f"client too slow: on {role} it waited for a CPU {share} of the time"
     return None
 
 
