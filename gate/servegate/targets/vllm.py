@@ -199,7 +199,7 @@ def _counted(progress: Progress, stage: str, total: int) -> Ended:
 
 
 async def _get(opened: aiohttp.ClientSession, path: str) -> tuple[int, bytes]:
-    async with opened.get(path) as response:
+    async with opened.get(path, allow_redirects=False) as response:
         return response.status, await response.read()
 
 

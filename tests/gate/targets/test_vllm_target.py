@@ -202,6 +202,7 @@ def test_preemptions_of_a_round_are_counted(tmp_path: Path) -> None:
         ("cut", "the stream was cut after 2 tokens"),
         ("error", "the server says: EngineCore died"),
         ("refuse", "HTTP status 400: the prompt is too long"),
+        ("redirect", "HTTP status 307: "),
         ("hang_up", "the connection failed: "),
     ],
 )

@@ -35,7 +35,7 @@ class Behaviour:
     key: str | None = None
     num_blocks: int = 128
     fails: dict[str, str] = field(default_factory=dict)
-    """Text in a prompt -> cut, error, refuse, hang_up; interrupt: Ctrl-C comes, and no answer."""
+    """Text in a prompt -> cut, error, refuse, redirect, hang_up; interrupt: Ctrl-C comes, and no answer."""
     preempts: int = 0
     """Added to the counter by each request."""
     version: str | None = "0.32.0"
@@ -107,6 +107,8 @@ class VllmServer:
         if fault == "refuse":
             error = {"message": "the prompt is too long", "type": "BadRequestError", "code": 400}
             return web.json_response({"error": error}, status=400)
+        if fault == "redirect":
+            raise web.HTTPTemporaryRedirect(f"{request.path}?again")
         if fault == "interrupt":
             if not self.interrupted:
                 self.interrupted = True

@@ -69,7 +69,8 @@ async def session(root: str, key: str | None, connections: int) -> AsyncIterator
     """A session for one round: a server may close connections that idle between rounds.
 
     Paths of requests are relative to ``root``, which may have a path of its own behind a proxy. No retries: a
-    request is sent once, and its failure counts.
+    request is sent once, and its failure counts. Redirects are not followed, by any request: the key is for
+    ``root`` alone.
     """
     headers = {"Accept-Encoding": "identity"}  # a proxy that compresses holds frames back
     if key:
@@ -85,7 +86,9 @@ async def session(root: str, key: str | None, connections: int) -> AsyncIterator
 async def connect(opened: aiohttp.ClientSession, path: str, connections: int) -> None:
     """Open that many connections: the time that it takes is not a request's time to first token."""
     async with AsyncExitStack() as held:
-        waiting = [held.enter_async_context(opened.get(path)) for _ in range(connections)]
+        waiting = [
+            held.enter_async_context(opened.get(path, allow_redirects=False)) for _ in range(connections)
+        ]
         for response in await asyncio.gather(*waiting):
             await response.read()
 
@@ -126,9 +129,8 @@ async def send(
     error: str | None = None
     sent_ns = now_ns()
     try:
-        async with opened.post(
-            call.path, data=call.body, headers={"Content-Type": "application/json"}
-        ) as response:
+        headers = {"Content-Type": "application/json"}
+        async with opened.post(call.path, data=call.body, headers=headers, allow_redirects=False) as response:
             status = response.status
             async for chunk in response.content.iter_any():
                 reads.append((now_ns(), chunk))
