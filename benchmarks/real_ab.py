@@ -274,7 +274,8 @@ def _counted(names: Iterable[str]) -> str:
 def _report(runs: Sequence[Run]) -> str:
     machine = machine_facts()
     days, commits, budgets = (
-        ", ".join(sorted({getattr(run, name) for run in runs})) for name in ("date", "commit", "budget")
+        ", ".join(sorted({getattr(run, name) for run in runs}, key=lambda text: (len(text), text)))
+        for name in ("date", "commit", "budget")
     )
     return "\n".join(
         [
