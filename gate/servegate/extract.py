@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from servegate.facts import Facts, PromptFacts, Sample, WorkloadFacts
-from servegate.load import in_words, is_contended
+from servegate.load import STARVED, in_words, is_contended, starved_share
 from servegate.metrics.context import Context
 from servegate.metrics.quality import check_answers
 from servegate.metrics.repeats import NO_REASON, answer_facts, forced_facts, rounded
@@ -13,6 +13,7 @@ from servegate.metrics.table import METRICS, MetricSpec
 from servegate.metrics.timeline import failure
 from servegate.record import RequestRecord, RunRecord, WorkloadRecord
 from servegate.suite.schema import MachinePrices, Suite
+from servegate.wording import amount
 
 
 def facts(record: RunRecord, suite: Suite | None = None) -> Facts:
@@ -62,7 +63,10 @@ def _workload_facts(workload: WorkloadRecord, record: RunRecord, suite: Suite | 
 
 
 def _contended(workload: WorkloadRecord) -> str | None:
-    """The worst round's load, where anything else took CPU time that the engine could have used."""
+    """Who took CPU time that the engine could have used, by the worst round; or that its client waited."""
+    starved = starved_share(workload.rounds)
+    if starved > STARVED:
+        return f"its client waited for a CPU {amount(starved, 'share')} of the time"
     loads = [round_.load for round_ in workload.rounds if round_.load and is_contended(round_.load)]
     return in_words(max(loads, key=lambda load: load.others + load.stolen)) if loads else None
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from servegate.record import MachineLoad
+from servegate.record import MachineLoad, RoundRecord
 
 if TYPE_CHECKING:
     import psutil
@@ -21,6 +21,9 @@ OTHERS: Final = 0.1
 """Share used by other processes above which it is, where no CPU was left idle."""
 IDLE: Final = 0.1
 
+STARVED: Final = 0.05
+"""Share of the time that a client of a server waited for a CPU, above which its stamps are late."""
+
 Meter = Callable[[int], Callable[[], MachineLoad]]
 """``finish = meter(pid)`` before a block of that process, ``finish()`` after it."""
 
@@ -30,6 +33,12 @@ def is_contended(load: MachineLoad) -> bool:
     if load.stolen > STOLEN * load.cpus:
         return True
     return load.others > OTHERS * load.cpus and load.idle < IDLE * load.cpus
+
+
+def starved_share(rounds: Sequence[RoundRecord]) -> float:
+    """Of the rounds' wall time, how much their client was ready to run and had no CPU."""
+    wall = sum(round_.wall_ns for round_ in rounds)
+    return sum(round_.client.starved_ns for round_ in rounds) / wall if wall > 0 else 0.0
 
 
 def in_words(load: MachineLoad) -> str:

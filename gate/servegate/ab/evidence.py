@@ -8,6 +8,7 @@ from typing import Final
 from servegate.ab.record import LaunchRecord
 from servegate.ab.schedule import Role
 from servegate.ab.series import Series
+from servegate.load import STARVED, starved_share
 from servegate.stats.aa import NoiseFloor
 from servegate.stats.diagnose import diagnose, disagreement
 from servegate.stats.paired import Decision
@@ -55,10 +56,9 @@ def late_client(launches: Sequence[LaunchRecord], workload: str) -> str | None:
                 "its own"
             )
         rounds = [block.round for launch in launches for block in launch.rounds(role, workload)]
-        starved, wall = sum(r.client.starved_ns for r in rounds), sum(r.wall_ns for r in rounds)
-        if starved > MOST_LATENESS * wall:
-            share = amount(starved / wall, "share")
-            return f"client too slow: on {role} it waited for a CPU {share} of the time"
+        starved = starved_share(rounds)
+        if starved > STARVED:
+            return f"client too slow: on {role} it waited for a CPU {amount(starved, 'share')} of the time"
     return None
 
 

@@ -179,9 +179,11 @@ def _own_completions(round_: RoundRecord) -> dict[str, tuple[int, ...]]:
 def _api_key(name: str | None) -> str | None:
     if name is None:
         return None
-    key = os.environ.get(name)
+    key = os.environ.get(name, "").strip()
     if not key:
         raise UsageError(f"target.api_key_env: the environment has no {name}")
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"target.api_key_env: what {name} holds cannot be sent in a header")
     return key
 
 

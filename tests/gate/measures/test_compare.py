@@ -24,7 +24,7 @@ from servegate.compare import compare
 from servegate.errors import UsageError
 from servegate.extract import facts
 from servegate.facts import Facts
-from servegate.record import MachineLoad, RunRecord
+from servegate.record import ClientFacts, MachineLoad, RunRecord
 from servegate.verdict import Outcome, State, decide
 
 TIMED = {"ttft_p50": {"change": "10%"}}
@@ -252,7 +252,19 @@ def test_a_base_that_was_held_back_hides_no_slow_head() -> None:
         assert row(compared(*arms, {"ttft_p50": {"change": "50%"}}), "ttft_p50").state is state
 
 
-def timed_record(first: float, load: MachineLoad) -> RunRecord:
+def test_a_time_that_moved_while_the_client_waited_for_a_cpu_is_inconclusive() -> None:
+    """A client of a server stamps late what it reads late."""
+    base = timed_record(100, None)
+    wall = base.workloads[0].rounds[0].wall_ns
+    for starved_ns, state in ((wall // 50, State.REGRESSED), (wall // 5, State.INCONCLUSIVE)):
+        head = timed_record(200, None, starved_ns)
+        found = row(compared(base, head, {"ttft_p50": {"change": "10%"}}), "ttft_p50")
+        assert found.state is state
+    assert "(head: its client waited for a CPU 20 % of the time): measure again" in found.reason
+
+
+def timed_record(first: float, load: MachineLoad | None, starved_ns: int = 0) -> RunRecord:
     run = record(latency(*[request(f"p{i}", first=first) for i in range(20)]))
-    rounds = tuple(r.model_copy(update={"load": load}) for r in run.workloads[0].rounds * 3)
+    update = {"load": load, "client": ClientFacts(starved_ns=starved_ns)}
+    rounds = tuple(r.model_copy(update=update) for r in run.workloads[0].rounds * 3)
     return run.model_copy(update={"workloads": (run.workloads[0].model_copy(update={"rounds": rounds}),)})

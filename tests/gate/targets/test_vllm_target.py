@@ -278,7 +278,10 @@ def test_the_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.
         plan = plan_for(tmp_path, server.url, more=more)
         with pytest.raises(UsageError, match=r"target\.api_key_env: the environment has no THE_KEY"):
             open_target(plan)
-        monkeypatch.setenv("THE_KEY", "secret")
+        monkeypatch.setenv("THE_KEY", "sec\nret")
+        with pytest.raises(UsageError, match="what THE_KEY holds cannot be sent in a header"):
+            open_target(plan)
+        monkeypatch.setenv("THE_KEY", "secret\n")  # as `cat key.txt` gives it
         assert by_id(measured(plan))["a"].error is None
     assert "secret" not in json.dumps(plan.model_dump(mode="json"))
 
